@@ -21,7 +21,8 @@ pub fn sha256_parts<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Strin
     hex(&hash.finalize())
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes as hexadecimal digits, lower case.
+pub fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
         // Writing to a String can't fail.

@@ -9,7 +9,6 @@ use crate::idempotency::Attempt;
 use crate::item::{Item, Value};
 use crate::key::{Entry, VersionId};
 use crate::lease::{Lease, held_by};
-use crate::number::Number;
 use crate::schema::{Generation, Meta, Row, Version, Window, attr};
 use crate::time::{Seconds, Timestamp, ceil_seconds};
 use crate::transaction::{Op, Rejected, TransactResult, Transaction};
@@ -229,7 +228,18 @@ pub enum RolledBack {
 }
 
 impl Rollback {
+    const META: usize = 0;
     const VERSION: usize = 1;
+
+    /// Whether META is what this rollback writes: a repeat after a lost answer finds that.
+    fn is_current(&self, meta: &Item) -> bool {
+        let expected: [(&str, Value); 3] = [
+            (attr::VERSION, self.seen.next().into()),
+            (attr::CURRENT_SK, self.to.id.sk().into()),
+            (attr::HELD_UNTIL, self.held_until().into()),
+        ];
+        expected.iter().all(|(name, value)| meta.get(name) == Some(value))
+    }
 
     fn held_until(&self) -> Seconds {
         self.now.plus(self.hold).seconds().saturating_add(1)
@@ -273,19 +283,15 @@ impl Recipe for Rollback {
     }
 
     fn outcome(&self, result: TransactResult) -> Result<RolledBack, RecipeError> {
-        Ok(match result {
-            TransactResult::Committed(_) => RolledBack::Done { held_until: self.held_until() },
-            TransactResult::Rejected(rejected) if rejected.of(Self::VERSION).is_some() => {
-                RolledBack::VersionGone
-            }
-            TransactResult::Rejected(_) => RolledBack::Superseded,
+        let done = RolledBack::Done { held_until: self.held_until() };
+        let TransactResult::Rejected(rejected) = result else { return Ok(done) };
+        let meta = rejected.of(Self::META).and_then(|failure| failure.row.as_ref());
+        Ok(if meta.is_some_and(|meta| self.is_current(meta)) {
+            done
+        } else if rejected.of(Self::VERSION).is_some() {
+            RolledBack::VersionGone
+        } else {
+            RolledBack::Superseded
         })
-    }
-}
-
-impl From<Number> for Revision {
-    /// The revision of a META with this version.
-    fn from(version: Number) -> Self {
-        Self::Version(version.into())
     }
 }
