@@ -48,7 +48,7 @@ impl Default for Options {
             // Address space, not memory or disk; the file grows as rows come.
             max_bytes: if cfg!(target_pointer_width = "64") { 64 << 30 } else { 1 << 30 },
             max_readers: 2048,
-            sweep_every: Some(Duration::from_secs(60)),
+            sweep_every: Some(Duration::from_secs(300)),
             clock: Arc::new(SystemClock),
         }
     }
@@ -150,7 +150,7 @@ impl EmbeddedTable {
     }
 
     fn failed(&self, doing: &str, error: heed::Error) -> Error {
-        engine(&self.inner.files.path, doing, error)
+        engine(&self.inner.files.path, doing, error, ErrorKind::Busy)
     }
 
     fn read(&self, doing: &str) -> Result<RoTxn<'_, WithTls>> {
@@ -256,7 +256,8 @@ impl Collector<'_> {
         rows: impl Iterator<Item = heed::Result<(&'t [u8], &'t [u8])>>,
     ) -> Result<Page> {
         for row in rows {
-            let (key, bytes) = row.map_err(|error| engine(&self.files.path, "query", error))?;
+            let (key, bytes) =
+                row.map_err(|error| engine(&self.files.path, "query", error, ErrorKind::Busy))?;
             let sk = key.strip_prefix(self.range.partition.as_slice()).unwrap_or_default();
             let plain = &sk[..sk.len().min(key::MAX_PLAIN_SK)];
             if self

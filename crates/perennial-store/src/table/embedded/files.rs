@@ -46,7 +46,8 @@ impl Files {
         check_rows_file(&path, &format, known)?;
         let env = open_env(&path, max_bytes, max_readers)?;
         check_length(&env, &path)?;
-        env.clear_stale_readers().map_err(|error| engine(&path, "clear stale readers of", error))?;
+        env.clear_stale_readers()
+            .map_err(|error| engine(&path, "clear stale readers of", error, ErrorKind::Setup))?;
         let (rows, info) = open_databases(&env, &path)?;
         let files = Self { env, rows, info, path };
         files.check_format_row()?;
@@ -69,14 +70,17 @@ impl Files {
         }
         let failed =
             |error| Error::io(format!("can't extend {}", self.path.display()), error, ErrorKind::Busy);
-        let file = self.env.try_clone_inner_file().map_err(|error| engine(&self.path, "extend", error))?;
+        let file = self
+            .env
+            .try_clone_inner_file()
+            .map_err(|error| engine(&self.path, "extend", error, ErrorKind::Setup))?;
         file.set_len(most.min(needed + 2 * SLACK)).map_err(failed)?;
         file.sync_all().map_err(failed)
     }
 
     /// Checks the format that the rows file itself names, and names it in a new one.
     fn check_format_row(&self) -> Result<()> {
-        let failed = |error| engine(&self.path, "read the format of", error);
+        let failed = |error| engine(&self.path, "read the format of", error, ErrorKind::Setup);
         let mut txn = self.env.write_txn().map_err(failed)?;
         self.make_room(&txn)?;
         let found = self.info.get(&txn, b"format").map_err(failed)?;
@@ -84,7 +88,8 @@ impl Files {
             Some(Ok(format)) => FORMAT.check(format, &self.path),
             None if self.rows.is_empty(&txn).map_err(failed)? => {
                 self.info.put(&mut txn, b"format", &FORMAT.number.to_le_bytes()).map_err(failed)?;
-                txn.commit().map_err(|error| engine(&self.path, "write the format of", error))
+                txn.commit()
+                    .map_err(|error| engine(&self.path, "write the format of", error, ErrorKind::Setup))
             }
             Some(Err(_)) | None => Err(FORMAT.foreign(&self.path)),
         }
@@ -130,20 +135,14 @@ fn open_env(path: &Path, max_bytes: usize, max_readers: u32) -> Result<Env> {
     unsafe { options.flags(EnvFlags::NO_SUB_DIR) };
     // SAFETY: the file is changed by nothing but the engine, whose lock file keeps all processes in step. It was
     // checked above not to be foreign. That nobody else writes to it or cuts it is the one thing asked of the user.
-    unsafe { options.open(path) }.map_err(|error| match error {
-        heed::Error::EnvAlreadyOpened => {
-            Error::new(ErrorKind::Setup, format!("{} is open in this process already", path.display()))
-                .hint("clone the table that is open instead of opening it again")
-        }
-        error => engine(path, "open", error),
-    })
+    unsafe { options.open(path) }.map_err(|error| engine(path, "open", error, ErrorKind::Setup))
 }
 
 /// Refuses a file that is shorter than its last page says, before the engine reads any page but the first two:
 /// reading behind the end of a mapped file is a crash, not an error.
 fn check_length(env: &Env, path: &Path) -> Result<()> {
     // While this transaction is open, no process changes the file.
-    let _txn = env.write_txn().map_err(|error| engine(path, "open", error))?;
+    let _txn = env.write_txn().map_err(|error| engine(path, "open", error, ErrorKind::Setup))?;
     let (length, needed) = (length(env, path)?, needed(env));
     if length < needed {
         return Err(cut(path, &format!("has been cut off: it has {length} bytes of {needed}")));
@@ -152,7 +151,7 @@ fn check_length(env: &Env, path: &Path) -> Result<()> {
 }
 
 fn length(env: &Env, path: &Path) -> Result<u64> {
-    env.real_disk_size().map_err(|error| engine(path, "read the length of", error))
+    env.real_disk_size().map_err(|error| engine(path, "read the length of", error, ErrorKind::Setup))
 }
 
 /// How long the file must be to have its last page.
@@ -162,7 +161,7 @@ fn needed(env: &Env) -> u64 {
 
 /// Opens the two databases, and makes them in a new file; refuses a file that has others.
 fn open_databases(env: &Env, path: &Path) -> Result<(Raw, Raw)> {
-    let failed = |error| engine(path, "open", error);
+    let failed = |error| engine(path, "open", error, ErrorKind::Setup);
     let txn = env.write_txn().map_err(failed)?;
     let opened = env.create_databases_and_commit(txn, |opener, txn| {
         let is_new = env.unnamed_database_stat().entries == 0;
@@ -176,14 +175,26 @@ fn open_databases(env: &Env, path: &Path) -> Result<(Raw, Raw)> {
     opened.map_err(failed)?.commit().ok_or_else(|| FORMAT.foreign(path))
 }
 
-/// An error of the engine: what was tried, with which file, and what to do about it.
-pub(super) fn engine(path: &Path, doing: &str, error: heed::Error) -> Error {
-    use heed::MdbError as Mdb;
+/// An error of the engine: what was tried, with which file, and what to do about it. `otherwise` is its kind where
+/// nothing better is known.
+pub(super) fn engine(path: &Path, doing: &str, error: heed::Error, otherwise: ErrorKind) -> Error {
     let message = format!("can't {doing} {}", path.display());
-    let (kind, hint) = match &error {
-        heed::Error::Io(_) => {
-            let heed::Error::Io(error) = error else { unreachable!("matched above") };
-            return Error::io(message, error, ErrorKind::Unsettled);
+    match (advice(&error), error) {
+        (Some((kind, hint)), error) => Error::new(kind, message).because(error).hint(hint),
+        (None, heed::Error::Io(error)) => Error::io(message, error, otherwise),
+        (None, error) => Error::new(otherwise, message).because(error),
+    }
+}
+
+/// What to do about an error that the engine is known for.
+fn advice(error: &heed::Error) -> Option<(ErrorKind, &'static str)> {
+    use heed::MdbError as Mdb;
+    Some(match error {
+        heed::Error::Io(error) if error.kind() == Io::OutOfMemory => {
+            (ErrorKind::Setup, "the address space is limited here: lower `max_bytes`, or raise the limit")
+        }
+        heed::Error::EnvAlreadyOpened => {
+            (ErrorKind::Setup, "clone the table that is open in this process instead of opening it again")
         }
         heed::Error::Mdb(Mdb::MapFull) => (
             ErrorKind::Full,
@@ -192,23 +203,21 @@ pub(super) fn engine(path: &Path, doing: &str, error: heed::Error) -> Error {
         heed::Error::Mdb(Mdb::ReadersFull) => {
             (ErrorKind::Busy, "too many threads read at once: run fewer processes on this directory")
         }
-        heed::Error::Mdb(Mdb::MapResized) => (
-            ErrorKind::Setup,
-            "another process opened the table with a larger `max_bytes`: use the same everywhere",
-        ),
+        heed::Error::Mdb(Mdb::MapResized) => {
+            (ErrorKind::Setup, "another process opened it with a larger `max_bytes`: use the same everywhere")
+        }
         heed::Error::Mdb(Mdb::Panic) => (
             ErrorKind::Damaged,
             "a write failed half-way in the engine: restart the program, which loses nothing",
         ),
         heed::Error::Mdb(Mdb::VersionMismatch) => (
             ErrorKind::Setup,
-            "it was written by another version of the engine: use that version, or another directory",
+            "another version of the engine wrote it: use that version, or another directory",
         ),
         heed::Error::Mdb(Mdb::Corrupted | Mdb::PageNotFound | Mdb::Invalid) => (
             ErrorKind::Damaged,
-            "restore the file from a backup, or remove the directory and let the pages be made anew",
+            "restore the file from a backup, or remove the directory: pages are then made anew",
         ),
-        _ => return Error::new(ErrorKind::Unsettled, message).because(error),
-    };
-    Error::new(kind, message).because(error).hint(hint)
+        _ => return None,
+    })
 }

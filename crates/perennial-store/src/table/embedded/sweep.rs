@@ -7,7 +7,7 @@
 use super::codec;
 use super::files::{Files, engine};
 use super::writer::{Applied, Failure, Writer};
-use crate::{Clock, Result, thread};
+use crate::{Clock, ErrorKind, Result, thread};
 use perennial_core::time::{Seconds, Timestamp};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -32,7 +32,10 @@ pub struct Swept {
 /// Deletes every row whose `ttl` lies before now.
 pub(super) fn sweep(files: &Files, writer: &Writer, now: Seconds, stop: impl Fn() -> bool) -> Result<Swept> {
     // Readers that died without a word would keep deleted pages from being used again.
-    files.env.clear_stale_readers().map_err(|error| engine(&files.path, "clear stale readers of", error))?;
+    files
+        .env
+        .clear_stale_readers()
+        .map_err(|error| engine(&files.path, "clear stale readers of", error, ErrorKind::Busy))?;
     let mut swept = Swept::default();
     let mut after = None;
     while !stop() {
@@ -58,7 +61,7 @@ struct Look {
 }
 
 fn look(files: &Files, after: Option<&[u8]>, now: Seconds) -> Result<Look> {
-    let failed = |error| engine(&files.path, "sweep", error);
+    let failed = |error| engine(&files.path, "sweep", error, ErrorKind::Busy);
     let txn = files.env.read_txn().map_err(failed)?;
     let start = after.map_or(Bound::Unbounded, Bound::Excluded);
     let rows = files.rows.range(&txn, &(start, Bound::<&[u8]>::Unbounded)).map_err(failed)?;

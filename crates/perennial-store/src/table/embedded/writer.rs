@@ -174,7 +174,9 @@ fn commit(
     batch: &mut Vec<Box<dyn Work>>,
     waiting: &mut mpsc::Receiver<Box<dyn Work>>,
 ) -> Result<()> {
-    let failed = |error| engine(&files.path, "write to", error);
+    // Until the commit nothing has happened; a commit that fails may have.
+    let failed = |error| engine(&files.path, "write to", error, ErrorKind::Busy);
+    let unsettled = |error| engine(&files.path, "commit to", error, ErrorKind::Unsettled);
     let mut txn = files.env.write_txn().map_err(failed)?;
     files.make_room(&txn)?;
     let mut size = 0;
@@ -187,5 +189,5 @@ fn commit(
         }
     }
     // Nothing changed, nothing to sync: dropping the transaction ends it.
-    if size == 0 { Ok(()) } else { txn.commit().map_err(failed) }
+    if size == 0 { Ok(()) } else { txn.commit().map_err(unsettled) }
 }
