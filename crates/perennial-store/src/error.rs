@@ -73,7 +73,9 @@ impl Error {
             }
             Io::PermissionDenied | Io::ReadOnlyFilesystem => (
                 ErrorKind::Setup,
-                Some("give the user that runs this program write access, or choose another directory"),
+                Some(
+                    "give the user that runs this program read and write access, or choose another directory",
+                ),
             ),
             Io::NotADirectory | Io::AlreadyExists => {
                 (ErrorKind::Setup, Some("choose a directory, not a file"))
@@ -149,7 +151,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Setup);
         assert_eq!(
             error.to_string(),
-            "can't open ./cache: permission denied; hint: give the user that runs this program write access, or \
+            "can't open ./cache: permission denied; hint: give the user that runs this program read and write access, or \
              choose another directory"
         );
     }

@@ -2,12 +2,14 @@
 //! crash. Each case is played in a process of its own, so that even a crash would be seen and told.
 
 use crate::children;
+use perennial_core::body_key::BodyKey;
 use perennial_core::item::Item;
 use perennial_core::key::RowKey;
 use perennial_core::transaction::{Op, Transaction};
+use perennial_store::body::BodyAttributes;
 use perennial_store::conformance::block_on;
 use perennial_store::table::{Consistency, Query};
-use perennial_store::{EmbeddedTable, ItemTable as _, ItemTableExt as _};
+use perennial_store::{BodyStoreExt as _, DiskBodies, EmbeddedTable, ItemTable as _, ItemTableExt as _};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
@@ -207,8 +209,8 @@ fn a_file_in_place_of_the_directory_is_refused() {
 }
 
 /// A command that plays the role as a user without rights, whoever runs the tests.
-fn unprivileged(dir: &Path) -> Command {
-    let command = children::command("damage::role_user", dir);
+fn unprivileged(role: &str, dir: &Path) -> Command {
+    let command = children::command(role, dir);
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         return command;
     }
@@ -233,9 +235,42 @@ fn a_read_only_directory_is_named() {
         for file in fs::read_dir(path).unwrap() {
             fs::set_permissions(file.unwrap().path(), fs::Permissions::from_mode(0o444)).unwrap();
         }
-        let said = outcome(unprivileged(path));
+        let said = outcome(unprivileged("damage::role_user", path));
         assert!(
             said.starts_with("Setup") && said.contains("rows.mdb") && said.contains("write access"),
+            "{said}"
+        );
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+#[test]
+fn role_body_user() {
+    let Some(dir) = children::role("damage::role_body_user") else { return };
+    let put = |bodies: DiskBodies| {
+        let key = BodyKey::new("a/1").unwrap();
+        block_on(bodies.put_bytes(&key, &BodyAttributes::default(), "x".into()))
+    };
+    match DiskBodies::open(dir).and_then(put) {
+        Ok(put) => println!("used {put:?}"),
+        Err(error) => println!("used {:?} {error}", error.kind()),
+    }
+}
+
+#[test]
+fn a_read_only_directory_of_bodies_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (new, old) = (dir.path().join("new"), dir.path().join("old"));
+    fs::create_dir(&new).unwrap();
+    drop(DiskBodies::open(&old).unwrap());
+    for path in [&new, &old] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o555)).unwrap();
+        let said = outcome(unprivileged("damage::role_body_user", path));
+        assert!(
+            said.starts_with("Setup can't ")
+                && said.contains(path.to_str().unwrap())
+                && said.contains("write access"),
             "{said}"
         );
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
