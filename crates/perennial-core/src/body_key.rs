@@ -54,7 +54,9 @@ impl BodyKey {
         if key.len() > MAX_BODY_KEY_BYTES {
             return Err(BodyKeyError::TooLong { length: key.len() });
         }
-        if let Some(character) = key.chars().find(|c| c.is_control() || *c == '\\') {
+        // Most keys are plain ASCII, which takes no decoding to check.
+        let plain = key.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'\\');
+        if !plain && let Some(character) = key.chars().find(|c| c.is_control() || *c == '\\') {
             return Err(BodyKeyError::Character(character));
         }
         if key.starts_with('/') {

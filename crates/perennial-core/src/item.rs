@@ -214,6 +214,13 @@ impl Item {
         Self { attributes: Vec::with_capacity(attributes) }
     }
 
+    /// An item of attributes that are in the order of their names, each name once. The caller has seen to that; it
+    /// is checked in debug builds only.
+    pub fn from_sorted(attributes: Vec<(Name, Value)>) -> Self {
+        debug_assert!(attributes.is_sorted_by(|a, b| a.0 < b.0), "names are sorted and unique");
+        Self { attributes }
+    }
+
     fn position(&self, name: &str) -> Result<usize, usize> {
         self.attributes.binary_search_by(|(other, _)| other.as_ref().cmp(name))
     }

@@ -54,7 +54,7 @@ pub mod attr {
 
     /// The answer's status code.
     pub const HTTP_STATUS: &str = "http_status";
-    /// The answer's headers, a list of pairs.
+    /// The answer's headers, a line for each.
     pub const HTTP_HEADERS: &str = "http_headers";
     /// The page's tags.
     pub const CACHE_TAGS: &str = "cache_tags";
@@ -114,18 +114,32 @@ pub trait Row: Sized {
 /// Takes attributes out of an item one by one, so that what is left is what the type does not know.
 struct Fields {
     key: RowKey,
-    item: Item,
+    /// In the order of their names; nothing where one has been taken.
+    attributes: Vec<(Name, Option<Value>)>,
 }
 
 impl Fields {
-    fn new(mut item: Item) -> Result<Self, RowError> {
+    fn new(item: Item) -> Result<Self, RowError> {
         let key = key_of(&item).ok_or_else(|| RowError {
             row: format!("{:?} of {:?}", item.get(attr::SK), item.get(attr::PK)),
             problem: "its key (pk, sk) is not a pair of strings within the limits".into(),
         })?;
-        item.remove(attr::PK);
-        item.remove(attr::SK);
-        Ok(Self { key, item })
+        let attributes = item.into_iter().map(|(name, value)| (name, Some(value))).collect();
+        let mut fields = Self { key, attributes };
+        fields.take(attr::PK);
+        fields.take(attr::SK);
+        Ok(fields)
+    }
+
+    fn take(&mut self, name: &str) -> Option<Value> {
+        let index = self.attributes.binary_search_by(|(other, _)| other.as_ref().cmp(name)).ok()?;
+        self.attributes[index].1.take()
+    }
+
+    /// The row's key, and what nobody took.
+    fn rest(self) -> (RowKey, Item) {
+        let left = self.attributes.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        (self.key, Item::from_sorted(left.collect()))
     }
 
     fn error(&self, problem: impl Into<String>) -> RowError {
@@ -145,7 +159,7 @@ impl Fields {
     }
 
     fn string(&mut self, name: &str) -> Result<Option<String>, RowError> {
-        match self.item.remove(name) {
+        match self.take(name) {
             None => Ok(None),
             Some(Value::S(text)) => Ok(Some(text)),
             Some(other) => Err(self.wrong(name, Kind::S, &other)),
@@ -157,7 +171,7 @@ impl Fields {
     }
 
     fn number(&mut self, name: &str) -> Result<Option<Number>, RowError> {
-        match self.item.remove(name) {
+        match self.take(name) {
             None => Ok(None),
             Some(Value::N(number)) => Ok(Some(number)),
             Some(other) => Err(self.wrong(name, Kind::N, &other)),
@@ -265,23 +279,40 @@ impl Header {
             && self.name.bytes().all(token)
             && !self.value.iter().any(|b| matches!(b, 0..=8 | 10..=31 | 127))
     }
+}
 
-    fn to_value(&self) -> Value {
-        let value = match core::str::from_utf8(&self.value) {
-            Ok(text) => text.into(),
-            Err(_) => Value::B(self.value.clone()),
-        };
-        Value::L(alloc::vec![self.name.as_str().into(), value])
-    }
-
-    fn from_value(value: &Value) -> Option<Self> {
-        let Value::L(pair) = value else { return None };
-        match pair.as_slice() {
-            [Value::S(name), Value::S(text)] => Some(Self::new(name.as_str(), text.as_str())),
-            [Value::S(name), Value::B(bytes)] => Some(Self::new(name.as_str(), bytes.as_slice())),
-            _ => None,
+/// Headers as rows keep them: one text, a line for each, `name: value`. Neither has a line break, and no name has a
+/// colon, so this can be read back. Bytes where a value is not UTF-8.
+fn write_headers(headers: &[Header]) -> Option<Value> {
+    let mut lines: Vec<u8> = Vec::new();
+    for header in headers {
+        if !lines.is_empty() {
+            lines.push(b'\n');
         }
+        lines.extend_from_slice(header.name.as_bytes());
+        lines.extend_from_slice(b": ");
+        lines.extend_from_slice(&header.value);
     }
+    (!headers.is_empty()).then(|| match String::from_utf8(lines) {
+        Ok(text) => Value::S(text),
+        Err(not_text) => Value::B(not_text.into_bytes()),
+    })
+}
+
+fn read_headers(fields: &mut Fields) -> Result<Vec<Header>, RowError> {
+    let lines = match fields.take(attr::HTTP_HEADERS) {
+        None => return Ok(Vec::new()),
+        Some(Value::S(text)) => text.into_bytes(),
+        Some(Value::B(bytes)) => bytes,
+        Some(other) => return Err(fields.wrong(attr::HTTP_HEADERS, Kind::S, &other)),
+    };
+    let headers = lines.split(|byte| *byte == b'\n').map(|line| {
+        let colon = line.windows(2).position(|pair| pair == b": ")?;
+        let name = core::str::from_utf8(&line[..colon]).ok()?;
+        Some(Header::new(name, &line[colon + 2..]))
+    });
+    let headers = headers.collect::<Option<_>>();
+    headers.ok_or_else(|| fields.error(format!("`{}` is not lines of `name: value`", attr::HTTP_HEADERS)))
 }
 
 /// One generation of a page: what META and VER# say alike.
@@ -390,7 +421,6 @@ impl Generation {
 
     /// Every attribute of ours with its value, or with nothing where it does not apply.
     fn attributes(&self) -> [(&'static str, Option<Value>); 12] {
-        let list = |values: Vec<Value>| (!values.is_empty()).then_some(Value::L(values));
         let tags: BTreeSet<String> = self.tags.iter().map(|tag| tag.as_str().to_owned()).collect();
         [
             (attr::S3_KEY, Some(self.body.as_str().into())),
@@ -399,7 +429,7 @@ impl Generation {
             (attr::ETAG, self.etag.as_deref().map(Value::from)),
             (attr::TTL, self.ttl.map(Value::from)),
             (attr::HTTP_STATUS, self.status.map(|status| u64::from(status).into())),
-            (attr::HTTP_HEADERS, list(self.headers.iter().map(Header::to_value).collect())),
+            (attr::HTTP_HEADERS, write_headers(&self.headers)),
             (attr::CACHE_TAGS, (!tags.is_empty()).then_some(Value::Ss(tags))),
             (attr::TAG_SEQUENCE, self.tag_sequence.map(Value::from)),
             (attr::BODY_SHA256, self.body_sha256.as_deref().map(Value::from)),
@@ -430,20 +460,8 @@ fn read_status(fields: &mut Fields) -> Result<Option<u16>, RowError> {
     status.map(Some).map_err(|_| fields.error(format!("`{}` is not a status code", attr::HTTP_STATUS)))
 }
 
-fn read_headers(fields: &mut Fields) -> Result<Vec<Header>, RowError> {
-    let values = match fields.item.remove(attr::HTTP_HEADERS) {
-        None => return Ok(Vec::new()),
-        Some(Value::L(values)) => values,
-        Some(other) => return Err(fields.wrong(attr::HTTP_HEADERS, Kind::L, &other)),
-    };
-    let headers = values.iter().map(Header::from_value).collect::<Option<_>>();
-    headers.ok_or_else(|| {
-        fields.error(format!("`{}` is not a list of name and value pairs", attr::HTTP_HEADERS))
-    })
-}
-
 fn read_tags(fields: &mut Fields) -> Result<BTreeSet<Tag>, RowError> {
-    let tags = match fields.item.remove(attr::CACHE_TAGS) {
+    let tags = match fields.take(attr::CACHE_TAGS) {
         None => return Ok(BTreeSet::new()),
         Some(Value::Ss(tags)) => tags,
         Some(other) => return Err(fields.wrong(attr::CACHE_TAGS, Kind::Ss, &other)),
@@ -489,15 +507,12 @@ impl Row for Meta {
             Some(Err(error)) => Err(error.to_string()),
             None => Err(format!("{sk:?} does not begin with VER#")),
         })?;
-        Ok(Self {
-            generation: Generation::read(&mut fields)?,
-            version: fields.whole(attr::VERSION)?,
-            current,
-            invalidated_at: fields.seconds(attr::INVALIDATED_AT)?,
-            held_until: fields.seconds(attr::HELD_UNTIL)?,
-            key: fields.key,
-            other: fields.item,
-        })
+        let generation = Generation::read(&mut fields)?;
+        let version = fields.whole(attr::VERSION)?;
+        let invalidated_at = fields.seconds(attr::INVALIDATED_AT)?;
+        let held_until = fields.seconds(attr::HELD_UNTIL)?;
+        let (key, other) = fields.rest();
+        Ok(Self { key, generation, version, current, invalidated_at, held_until, other })
     }
 
     fn to_item(&self) -> Result<Item, RowError> {
@@ -538,7 +553,8 @@ impl Row for Version {
             return Err(fields.error("it is not a VER# row"));
         };
         let generation = Generation::read(&mut fields)?;
-        Ok(Self { id, generation, key: fields.key, other: fields.item })
+        let (key, other) = fields.rest();
+        Ok(Self { key, id, generation, other })
     }
 
     fn to_item(&self) -> Result<Item, RowError> {
@@ -587,16 +603,14 @@ impl Row for Lock {
             return Err(fields.error("it is not a LOCK row"));
         }
         let token = fields.parsed(attr::LEASE_TOKEN, LeaseToken::from_row)?;
-        Ok(Self {
-            token: token.ok_or_else(|| fields.missing(attr::LEASE_TOKEN, Kind::S))?,
-            expires_at: fields.required_number(attr::LEASE_EXPIRES_AT)?.ceil(),
-            ttl: fields.seconds(attr::TTL)?,
-            owner: fields.string(attr::OWNER)?,
-            failures: fields.whole(attr::FAILURES)?.unwrap_or(0),
-            failed_at: fields.seconds(attr::FAILED_AT)?,
-            key: fields.key,
-            other: fields.item,
-        })
+        let token = token.ok_or_else(|| fields.missing(attr::LEASE_TOKEN, Kind::S))?;
+        let expires_at = fields.required_number(attr::LEASE_EXPIRES_AT)?.ceil();
+        let ttl = fields.seconds(attr::TTL)?;
+        let owner = fields.string(attr::OWNER)?;
+        let failures = fields.whole(attr::FAILURES)?.unwrap_or(0);
+        let failed_at = fields.seconds(attr::FAILED_AT)?;
+        let (key, other) = fields.rest();
+        Ok(Self { key, token, expires_at, ttl, owner, failures, failed_at, other })
     }
 
     fn to_item(&self) -> Result<Item, RowError> {
@@ -673,16 +687,23 @@ impl Row for Request {
             return Err(fields.error("it is not a REQ# row"));
         };
         let status = fields.parsed(attr::STATUS, |text| RequestStatus::parse(&text))?;
+        let status = status.ok_or_else(|| fields.missing(attr::STATUS, Kind::S))?;
+        let request_hash = fields.required_string(attr::REQUEST_HASH)?;
+        let ttl = fields.required_number(attr::TTL)?.floor();
+        let result = fields.parsed(attr::RESULT_S3_KEY, BodyKey::new)?;
+        let attempt_token = fields.parsed(attr::ATTEMPT_TOKEN, LeaseToken::from_row)?;
+        let attempt_expires_at = fields.number(attr::ATTEMPT_EXPIRES_AT)?.map(Number::ceil);
+        let (key, other) = fields.rest();
         Ok(Self {
+            key,
             idempotency_key,
-            request_hash: fields.required_string(attr::REQUEST_HASH)?,
-            status: status.ok_or_else(|| fields.missing(attr::STATUS, Kind::S))?,
-            ttl: fields.required_number(attr::TTL)?.floor(),
-            result: fields.parsed(attr::RESULT_S3_KEY, BodyKey::new)?,
-            attempt_token: fields.parsed(attr::ATTEMPT_TOKEN, LeaseToken::from_row)?,
-            attempt_expires_at: fields.number(attr::ATTEMPT_EXPIRES_AT)?.map(Number::ceil),
-            key: fields.key,
-            other: fields.item,
+            request_hash,
+            status,
+            ttl,
+            result,
+            attempt_token,
+            attempt_expires_at,
+            other,
         })
     }
 
@@ -722,12 +743,9 @@ impl Row for Sequence {
         let mut fields = Fields::new(item)?;
         let tag = fields.parsed(attr::TAG, Tag::new)?;
         let sequence = fields.whole(attr::SEQUENCE)?;
-        Ok(Self {
-            tag,
-            sequence: sequence.ok_or_else(|| fields.missing(attr::SEQUENCE, Kind::N))?,
-            key: fields.key,
-            other: fields.item,
-        })
+        let sequence = sequence.ok_or_else(|| fields.missing(attr::SEQUENCE, Kind::N))?;
+        let (key, other) = fields.rest();
+        Ok(Self { key, tag, sequence, other })
     }
 
     fn to_item(&self) -> Result<Item, RowError> {

@@ -20,6 +20,7 @@ use crate::{Clock, Error, ErrorKind, Result, SystemClock, thread};
 use async_trait::async_trait;
 use files::{Files, engine};
 use heed::{RoTxn, RwTxn, WithTls};
+use key::Key;
 use perennial_core::item::{Item, Value};
 use perennial_core::key::RowKey;
 use perennial_core::schema::attr;
@@ -160,7 +161,7 @@ impl EmbeddedTable {
     fn read_row(&self, key: &RowKey) -> Result<Option<Item>> {
         let txn = self.read("read")?;
         let bytes =
-            self.inner.files.rows.get(&txn, &key::encode(key)).map_err(|error| self.failed("read", error))?;
+            self.inner.files.rows.get(&txn, &Key::of(key)).map_err(|error| self.failed("read", error))?;
         bytes.map(|bytes| decode(&self.inner.files, bytes, || key.to_string())).transpose()
     }
 
@@ -202,7 +203,7 @@ struct Range {
 impl Range {
     /// Bounds that leave nothing out; what they let in too many, [`Collector::wants`] leaves out.
     fn of(query: &Query) -> Self {
-        let partition = key::partition(&query.pk);
+        let partition = Key::partition(&query.pk).to_vec();
         let with = |sk: &str| [&partition, key::plain(sk)].concat();
         let prefix = with(&query.sk_prefix);
         let mut lower = Bound::Included(prefix.clone());
@@ -314,7 +315,7 @@ fn transact(
     transaction: &Transaction,
 ) -> Result<Applied<TransactResult>, Failure> {
     let evaluation = transaction.evaluate(|key| {
-        let bytes = files.rows.get(txn, &key::encode(key))?;
+        let bytes = files.rows.get(txn, &Key::of(key))?;
         bytes.map(|bytes| decode(files, bytes, || key.to_string())).transpose().map_err(Failure::Refused)
     })?;
     match evaluation.into_writes(transaction) {
@@ -337,7 +338,7 @@ impl From<TransactionError> for Failure {
 
 /// Writes one row; gives how many bytes.
 fn apply(files: &Files, txn: &mut RwTxn<'_>, write: &Write) -> heed::Result<usize> {
-    let key = key::encode(&write.key);
+    let key = Key::of(&write.key);
     match &write.row {
         Some(row) => {
             let bytes = codec::encode(row);

@@ -8,8 +8,9 @@
 //! value  = kind content
 //! ```
 //!
-//! Lengths and counts are LEB128, fixed numbers little-endian. The checksum covers all before it: the engine has
-//! none, and a damaged row must be reported, not believed.
+//! Lengths and counts are LEB128, all other numbers little-endian and of fixed width: rows are read far more often
+//! than they are written. Attributes are in the order of their names. The checksum covers all before it: the engine
+//! has none, and a damaged row must be reported, not believed.
 
 use perennial_core::item::{Item, MAX_DEPTH, Name, Value};
 use perennial_core::number::Number;
@@ -22,37 +23,39 @@ const FORMAT: u8 = 1;
 
 /// The names that have a code: their place here, from 1. Part of the format: names are only ever added at the end.
 const NAMES: [&str; 30] = [
-    attr::PK,
-    attr::SK,
-    attr::TTL,
-    attr::S3_KEY,
-    attr::GENERATED_AT,
-    attr::REVALIDATE_SECONDS,
-    attr::ETAG,
-    attr::CURRENT_SK,
-    attr::VERSION,
-    attr::LEASE_TOKEN,
-    attr::LEASE_EXPIRES_AT,
-    attr::REQUEST_HASH,
-    attr::STATUS,
-    attr::RESULT_S3_KEY,
-    attr::HTTP_STATUS,
-    attr::HTTP_HEADERS,
-    attr::CACHE_TAGS,
-    attr::TAG_SEQUENCE,
-    attr::BODY_SHA256,
-    attr::BODY_BYTES,
-    attr::GENERATION,
-    attr::INVALIDATED_AT,
-    attr::HELD_UNTIL,
-    attr::OWNER,
-    attr::FAILURES,
-    attr::FAILED_AT,
-    attr::ATTEMPT_TOKEN,
     attr::ATTEMPT_EXPIRES_AT,
-    attr::TAG,
+    attr::ATTEMPT_TOKEN,
+    attr::BODY_BYTES,
+    attr::BODY_SHA256,
+    attr::CACHE_TAGS,
+    attr::CURRENT_SK,
+    attr::ETAG,
+    attr::FAILED_AT,
+    attr::FAILURES,
+    attr::GENERATED_AT,
+    attr::GENERATION,
+    attr::HELD_UNTIL,
+    attr::HTTP_HEADERS,
+    attr::HTTP_STATUS,
+    attr::INVALIDATED_AT,
+    attr::LEASE_EXPIRES_AT,
+    attr::LEASE_TOKEN,
+    attr::OWNER,
+    attr::PK,
+    attr::REQUEST_HASH,
+    attr::RESULT_S3_KEY,
+    attr::REVALIDATE_SECONDS,
+    attr::S3_KEY,
     attr::SEQUENCE,
+    attr::SK,
+    attr::STATUS,
+    attr::TAG,
+    attr::TAG_SEQUENCE,
+    attr::TTL,
+    attr::VERSION,
 ];
+/// The codes up to here are in the order of their names, so that an order of codes is an order of names.
+const IN_ORDER: u8 = 30;
 
 /// Why bytes are not a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -102,10 +105,7 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
             out.push(b'S');
             put_bytes(out, text.as_bytes());
         }
-        Value::N(number) => {
-            out.push(b'N');
-            put_number(out, *number);
-        }
+        Value::N(number) => put_number(out, *number),
         Value::B(bytes) => {
             out.push(b'B');
             put_bytes(out, bytes);
@@ -141,11 +141,22 @@ fn put_set<T>(out: &mut Vec<u8>, kind: u8, set: &BTreeSet<T>, put: impl Fn(&mut 
     }
 }
 
+/// Nearly every number is whole, not negative, and fits into 64 bits but for its trailing zeros.
 fn put_number(out: &mut Vec<u8>, number: Number) {
     let (negative, digits, exponent) = number.parts();
-    out.push(u8::from(negative));
-    out.extend_from_slice(&exponent.to_le_bytes());
-    put_leb128(out, digits);
+    match u64::try_from(digits) {
+        Ok(digits) if !negative => {
+            out.push(b'P');
+            out.extend_from_slice(&exponent.to_le_bytes());
+            out.extend_from_slice(&digits.to_le_bytes());
+        }
+        _ => {
+            out.push(b'N');
+            out.push(u8::from(negative));
+            out.extend_from_slice(&exponent.to_le_bytes());
+            out.extend_from_slice(&digits.to_le_bytes());
+        }
+    }
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -153,16 +164,12 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn put_length(out: &mut Vec<u8>, length: usize) {
-    put_leb128(out, length as u128);
-}
-
-fn put_leb128(out: &mut Vec<u8>, mut value: u128) {
-    while value >= 0x80 {
-        out.push(u8::try_from(value & 0x7f).unwrap_or(0) | 0x80);
-        value >>= 7;
+fn put_length(out: &mut Vec<u8>, mut length: usize) {
+    while length >= 0x80 {
+        out.push(u8::try_from(length & 0x7f).unwrap_or(0) | 0x80);
+        length >>= 7;
     }
-    out.push(u8::try_from(value).unwrap_or(0));
+    out.push(u8::try_from(length).unwrap_or(0));
 }
 
 /// The row that bytes stand for.
@@ -177,16 +184,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Item, CodecError> {
         return Err(CodecError::Format(format));
     }
     reader.ttl()?;
-    let count = reader.count()?;
-    let mut item = Item::with_capacity(count);
-    for _ in 0..count {
-        let name = reader.name()?;
-        let value = reader.value(0)?;
-        if item.insert(name, value).is_some() {
-            return Err(CodecError::Nonsense);
-        }
-    }
-    if reader.0.is_empty() { Ok(item) } else { Err(CodecError::Nonsense) }
+    let attributes = reader.attributes()?;
+    if reader.0.is_empty() { Ok(Item::from_sorted(attributes)) } else { Err(CodecError::Nonsense) }
 }
 
 /// The `ttl` of a row, without reading the rest of it. Nothing when the bytes are damaged.
@@ -212,26 +211,18 @@ impl<'a> Reader<'a> {
         Ok(*bytes)
     }
 
-    fn leb128(&mut self) -> Result<u128, CodecError> {
-        let mut value = 0u128;
-        for shift in (0..128).step_by(7) {
+    /// A length or a count; each thing counted takes at least a byte.
+    fn count(&mut self) -> Result<usize, CodecError> {
+        let mut count = 0_u64;
+        for shift in (0..63).step_by(7) {
             let byte = self.byte()?;
-            let part = u128::from(byte & 0x7f);
-            if shift == 126 && part > 3 {
-                return Err(CodecError::Nonsense);
-            }
-            value |= part << shift;
+            count |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
-                return Ok(value);
+                let count = usize::try_from(count).map_err(|_| CodecError::Short)?;
+                return if count > self.0.len() { Err(CodecError::Short) } else { Ok(count) };
             }
         }
         Err(CodecError::Nonsense)
-    }
-
-    /// A length or a count; each thing counted takes at least a byte.
-    fn count(&mut self) -> Result<usize, CodecError> {
-        let count = usize::try_from(self.leb128()?).map_err(|_| CodecError::Short)?;
-        if count > self.0.len() { Err(CodecError::Short) } else { Ok(count) }
     }
 
     fn bytes(&mut self) -> Result<&'a [u8], CodecError> {
@@ -253,28 +244,72 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn name(&mut self) -> Result<Name, CodecError> {
-        match self.byte()? {
-            0 => Ok(Name::Owned(self.text()?.into())),
-            code => {
-                NAMES.get(usize::from(code) - 1).map(|name| Name::Borrowed(*name)).ok_or(CodecError::Nonsense)
+    /// All attributes, which must be in the order of their names.
+    fn attributes(&mut self) -> Result<Vec<(Name, Value)>, CodecError> {
+        let count = self.count()?;
+        let mut attributes: Vec<(Name, Value)> = Vec::with_capacity(count);
+        let (mut last, mut in_order) = (0, true);
+        for _ in 0..count {
+            let code = self.byte()?;
+            in_order &= code > last && code <= IN_ORDER;
+            last = code;
+            attributes.push((self.name(code)?, self.value(0)?));
+        }
+        // The codes mostly show it; comparing the names themselves costs more.
+        if in_order || attributes.is_sorted_by(|a, b| a.0 < b.0) {
+            Ok(attributes)
+        } else {
+            Err(CodecError::Nonsense)
+        }
+    }
+
+    fn name(&mut self, code: u8) -> Result<Name, CodecError> {
+        match code.checked_sub(1) {
+            None => Ok(Name::Owned(self.text()?.into())),
+            Some(index) => {
+                NAMES.get(usize::from(index)).map(|name| Name::Borrowed(*name)).ok_or(CodecError::Nonsense)
             }
         }
     }
 
-    fn number(&mut self) -> Result<Number, CodecError> {
-        let negative = self.byte()? == 1;
-        let exponent = i16::from_le_bytes(self.fixed()?);
-        Number::from_parts(negative, self.leb128()?, exponent).map_err(|_| CodecError::Nonsense)
+    /// Texts and small numbers, which nearly all values are, in line; the others out of it.
+    #[inline]
+    fn value(&mut self, depth: usize) -> Result<Value, CodecError> {
+        match self.byte()? {
+            b'S' => Ok(Value::S(self.text()?.into())),
+            b'P' => self.small_number().map(Value::N),
+            kind => self.other_value(kind, depth),
+        }
     }
 
-    fn value(&mut self, depth: usize) -> Result<Value, CodecError> {
+    fn small_number(&mut self) -> Result<Number, CodecError> {
+        let exponent = i16::from_le_bytes(self.fixed()?);
+        let digits = u64::from_le_bytes(self.fixed()?);
+        Number::from_parts(false, digits.into(), exponent).map_err(|_| CodecError::Nonsense)
+    }
+
+    fn number(&mut self) -> Result<Number, CodecError> {
+        match self.byte()? {
+            b'P' => self.small_number(),
+            b'N' => self.large_number(),
+            _ => Err(CodecError::Nonsense),
+        }
+    }
+
+    fn large_number(&mut self) -> Result<Number, CodecError> {
+        let negative = self.byte()? == 1;
+        let exponent = i16::from_le_bytes(self.fixed()?);
+        let digits = u128::from_le_bytes(self.fixed()?);
+        Number::from_parts(negative, digits, exponent).map_err(|_| CodecError::Nonsense)
+    }
+
+    #[inline(never)]
+    fn other_value(&mut self, kind: u8, depth: usize) -> Result<Value, CodecError> {
         if depth > MAX_DEPTH {
             return Err(CodecError::Nonsense);
         }
-        Ok(match self.byte()? {
-            b'S' => Value::S(self.text()?.into()),
-            b'N' => Value::N(self.number()?),
+        Ok(match kind {
+            b'N' => Value::N(self.large_number()?),
             b'B' => Value::B(self.bytes()?.into()),
             b'T' => Value::Bool(true),
             b'F' => Value::Bool(false),
@@ -339,6 +374,11 @@ mod tests {
     }
 
     #[test]
+    fn the_codes_are_in_the_order_of_their_names() {
+        assert!(NAMES[..usize::from(IN_ORDER)].is_sorted_by(|a, b| a < b));
+    }
+
+    #[test]
     fn the_bytes_of_format_1_do_not_change() {
         let row = Item::new()
             .with("pk", "p")
@@ -347,7 +387,7 @@ mod tests {
             .with("x", Value::Null);
         assert_eq!(
             perennial_core::digest::hex(&encode(&row)),
-            "0101809d19690000000004015301700253044d455441034e000200e09cb40800017830d23ea316"
+            "0101809d19690000000004135301701953044d4554411d500200600e0d0100000000000178306a3ed4f5"
         );
     }
 

@@ -7,6 +7,7 @@
 
 use perennial_core::key::RowKey;
 use sha2::{Digest as _, Sha256};
+use std::ops::Deref;
 
 /// The longest partition key that is kept as it is.
 const MAX_PLAIN_PK: usize = 128;
@@ -15,33 +16,51 @@ pub(super) const MAX_PLAIN_SK: usize = 340;
 /// The length that stands for a hashed partition key.
 const HASHED: u8 = 255;
 
-/// The engine key of a row.
-pub(super) fn encode(key: &RowKey) -> Vec<u8> {
-    let mut bytes = partition(key.pk());
-    push_sk(&mut bytes, key.sk());
-    bytes
+/// An engine key, or the beginning of one. It is on the stack: reading a row is the hot path.
+#[derive(Clone)]
+pub(super) struct Key {
+    bytes: [u8; 1 + MAX_PLAIN_PK + MAX_PLAIN_SK + 32],
+    length: usize,
 }
 
-/// What the engine keys of a partition begin with.
-pub(super) fn partition(pk: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(160);
-    match u8::try_from(pk.len()) {
-        Ok(length) if pk.len() <= MAX_PLAIN_PK => {
-            bytes.push(length);
-            bytes.extend_from_slice(pk.as_bytes());
+impl Key {
+    /// What the engine keys of a partition begin with.
+    pub fn partition(pk: &str) -> Self {
+        let mut key = Self { bytes: [0; _], length: 0 };
+        match u8::try_from(pk.len()) {
+            Ok(length) if pk.len() <= MAX_PLAIN_PK => {
+                key.push(&[length]);
+                key.push(pk.as_bytes());
+            }
+            _ => {
+                key.push(&[HASHED]);
+                key.push(&Sha256::digest(pk));
+            }
         }
-        _ => {
-            bytes.push(HASHED);
-            bytes.extend_from_slice(&Sha256::digest(pk));
-        }
+        key
     }
-    bytes
+
+    /// The engine key of a row.
+    pub fn of(row: &RowKey) -> Self {
+        let mut key = Self::partition(row.pk());
+        key.push(plain(row.sk()));
+        if is_long(row.sk()) {
+            key.push(&Sha256::digest(row.sk()));
+        }
+        key
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
 }
 
-fn push_sk(bytes: &mut Vec<u8>, sk: &str) {
-    bytes.extend_from_slice(plain(sk));
-    if is_long(sk) {
-        bytes.extend_from_slice(&Sha256::digest(sk));
+impl Deref for Key {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length]
     }
 }
 
@@ -61,7 +80,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn key(pk: &str, sk: &str) -> Vec<u8> {
-        encode(&RowKey::new(pk, sk).unwrap())
+        Key::of(&RowKey::new(pk, sk).unwrap()).to_vec()
     }
 
     #[test]
