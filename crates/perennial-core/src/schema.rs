@@ -11,7 +11,6 @@ use crate::item::{Item, Kind, Name, Value};
 use crate::key::{IdempotencyKey, LeaseToken, META, RowKey, Tag, VersionId};
 use crate::number::Number;
 use crate::time::{Seconds, Timestamp};
-use crate::transaction::key_of;
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -120,20 +119,22 @@ struct Fields {
 
 impl Fields {
     fn new(item: Item) -> Result<Self, RowError> {
-        let key = key_of(&item).ok_or_else(|| RowError {
-            row: format!("{:?} of {:?}", item.get(attr::SK), item.get(attr::PK)),
-            problem: "its key (pk, sk) is not a pair of strings within the limits".into(),
-        })?;
-        let attributes = item.into_iter().map(|(name, value)| (name, Some(value))).collect();
-        let mut fields = Self { key, attributes };
-        fields.take(attr::PK);
-        fields.take(attr::SK);
-        Ok(fields)
+        let mut attributes: Vec<_> = item.into_iter().map(|(name, value)| (name, Some(value))).collect();
+        let key = match (take(&mut attributes, attr::PK), take(&mut attributes, attr::SK)) {
+            (Some(Value::S(pk)), Some(Value::S(sk))) => RowKey::new(pk, sk).map_err(|error| RowError {
+                row: "with an impossible key".into(),
+                problem: error.to_string(),
+            })?,
+            (pk, sk) => {
+                let problem = "its key (pk, sk) is not a pair of strings".into();
+                return Err(RowError { row: format!("{sk:?} of {pk:?}"), problem });
+            }
+        };
+        Ok(Self { key, attributes })
     }
 
     fn take(&mut self, name: &str) -> Option<Value> {
-        let index = self.attributes.binary_search_by(|(other, _)| other.as_ref().cmp(name)).ok()?;
-        self.attributes[index].1.take()
+        take(&mut self.attributes, name)
     }
 
     /// The row's key, and what nobody took.
@@ -206,6 +207,11 @@ impl Fields {
         let Some(text) = self.string(name)? else { return Ok(None) };
         parse(text).map(Some).map_err(|error| self.error(format!("attribute `{name}`: {error}")))
     }
+}
+
+fn take(attributes: &mut [(Name, Option<Value>)], name: &str) -> Option<Value> {
+    let index = attributes.binary_search_by(|(other, _)| other.as_ref().cmp(name)).ok()?;
+    attributes[index].1.take()
 }
 
 /// Puts a row's key and the attributes that its type does not know back together.

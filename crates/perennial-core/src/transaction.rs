@@ -5,7 +5,7 @@
 //! hand; DynamoDB does the same on its side.
 
 use crate::expr::{Condition, ExprError, Update, UpdateError, validate_attribute};
-use crate::item::{Item, MAX_ITEM_BYTES, Value};
+use crate::item::{Item, MAX_ITEM_BYTES};
 use crate::key::{KeyError, RowKey};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -323,15 +323,10 @@ impl Evaluation {
     }
 }
 
-/// Reads a row's key from its attributes.
-pub fn key_of(item: &Item) -> Option<RowKey> {
-    let part = |name| item.get(name).and_then(Value::as_s);
-    RowKey::new(part("pk")?, part("sk")?).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::item::Value;
     use alloc::string::ToString;
     use alloc::vec;
 
@@ -339,8 +334,12 @@ mod tests {
         RowKey::new("p", sk).unwrap()
     }
 
+    fn key_of(item: &Item) -> RowKey {
+        key(item.get("sk").and_then(Value::as_s).unwrap())
+    }
+
     fn evaluate(transaction: &Transaction, rows: &[Item]) -> Result<Evaluation, TransactionError> {
-        transaction.evaluate(|key| Ok(rows.iter().find(|row| key_of(row).as_ref() == Some(key)).cloned()))
+        transaction.evaluate(|key| Ok(rows.iter().find(|row| key_of(row) == *key).cloned()))
     }
 
     fn row(sk: &str, n: i64) -> Item {
