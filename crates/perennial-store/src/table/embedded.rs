@@ -246,9 +246,9 @@ struct Collector<'a> {
     query: &'a Query,
     range: &'a Range,
     files: &'a Files,
-    found: Vec<(String, Item)>,
+    found: Vec<Item>,
     /// Rows with long sort keys that begin alike: they come together, in no order.
-    run: Vec<(String, Item)>,
+    run: Vec<Item>,
 }
 
 impl Collector<'_> {
@@ -259,12 +259,12 @@ impl Collector<'_> {
         for row in rows {
             let (key, bytes) =
                 row.map_err(|error| engine(&self.files.path, "query", error, ErrorKind::Busy))?;
-            let sk = key.strip_prefix(self.range.partition.as_slice()).unwrap_or_default();
-            let plain = &sk[..sk.len().min(key::MAX_PLAIN_SK)];
+            let found = key.strip_prefix(self.range.partition.as_slice()).unwrap_or_default();
+            let plain = &found[..found.len().min(key::MAX_PLAIN_SK)];
             if self
                 .run
                 .first()
-                .is_some_and(|(first, _)| key::plain(first) != plain || sk.len() == plain.len())
+                .is_some_and(|first| key::plain(sk(first)) != plain || found.len() == plain.len())
             {
                 self.end_run();
             }
@@ -272,12 +272,12 @@ impl Collector<'_> {
             if self.found.len() > self.query.limit {
                 break;
             }
-            let item = decode(self.files, bytes, || format!("{} of {}", sk.escape_ascii(), self.query.pk))?;
-            let sk = item.get(attr::SK).and_then(Value::as_s).unwrap_or_default().to_string();
-            if !self.wants(&sk) {
+            let item =
+                decode(self.files, bytes, || format!("{} of {}", found.escape_ascii(), self.query.pk))?;
+            if !self.wants(sk(&item)) {
                 continue;
             }
-            if key::is_long(&sk) { self.run.push((sk, item)) } else { self.found.push((sk, item)) }
+            if key::is_long(sk(&item)) { self.run.push(item) } else { self.found.push(item) }
         }
         self.end_run();
         Ok(self.page())
@@ -293,7 +293,7 @@ impl Collector<'_> {
     }
 
     fn end_run(&mut self) {
-        self.run.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.run.sort_by(|a, b| sk(a).cmp(sk(b)));
         if self.query.order == Order::Descending {
             self.run.reverse();
         }
@@ -303,9 +303,14 @@ impl Collector<'_> {
     fn page(&mut self) -> Page {
         let more = self.found.len() > self.query.limit;
         self.found.truncate(self.query.limit);
-        let next = self.found.last().filter(|_| more).map(|(sk, _)| sk.clone());
-        Page { items: std::mem::take(&mut self.found).into_iter().map(|(_, item)| item).collect(), next }
+        let next = self.found.last().filter(|_| more).map(|last| sk(last).into());
+        Page { items: std::mem::take(&mut self.found), next }
     }
+}
+
+/// A row's sort key.
+fn sk(row: &Item) -> &str {
+    row.get(attr::SK).and_then(Value::as_s).unwrap_or_default()
 }
 
 /// Runs a transaction inside one of the engine's.
