@@ -116,6 +116,8 @@ fn place(pk: &str) -> String {
         (Some(tenant), Some(hash)) if !tenant.is_empty() && !tenant.bytes().all(|b| b == b'.') => {
             format!("tenant/{}/{hash}", escape(tenant, b""))
         }
+        // A key of dots only would be a `..` segment.
+        _ if pk.bytes().all(|b| b == b'.') => format!("pk/{}", pk.replace('.', "%2E")),
         _ => format!("pk/{}", escape(pk, b"")),
     }
 }
@@ -186,6 +188,15 @@ mod tests {
             )
         );
         assert_eq!(key.pk().as_deref(), Some(entry.pk()));
+    }
+
+    #[test]
+    fn a_key_of_dots_stays_in_its_place() {
+        for pk in [".", "..", "..."] {
+            let key = Entry::from_pk(pk).unwrap().body_key(Timestamp::from_millis(1), &token());
+            assert_eq!(BodyKey::new(key.as_str()), Ok(key.clone()));
+            assert_eq!(key.pk().as_deref(), Some(pk));
+        }
     }
 
     #[test]

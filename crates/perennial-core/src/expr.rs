@@ -77,12 +77,16 @@ pub enum ExprError {
         source: ValueError,
     },
     /// More operators than DynamoDB takes in one expression.
-    #[error("a condition has more than {MAX_OPERATORS} operators")]
+    #[error("a condition or an update has more than {MAX_OPERATORS} operators")]
     TooComplex,
+    /// An update that changes nothing, which DynamoDB refuses in a transaction.
+    #[error("an update changes nothing")]
+    EmptyUpdate,
 }
 
-/// The most operators in one expression.
-pub const MAX_OPERATORS: usize = 300;
+/// The most operators in one condition, and actions in one update: what fits into DynamoDB's 4 KB of expression, with
+/// room for every placeholder.
+pub const MAX_OPERATORS: usize = 100;
 
 impl Condition {
     /// The row is there. (Every row has a `pk`.)
@@ -314,6 +318,11 @@ impl Update {
 
     /// Checks what every backend refuses, whatever row the update would meet.
     pub fn validate(&self) -> Result<(), ExprError> {
+        match self.actions.len() {
+            0 => return Err(ExprError::EmptyUpdate),
+            1..=MAX_OPERATORS => {}
+            _ => return Err(ExprError::TooComplex),
+        }
         for (index, (name, action)) in self.actions.iter().enumerate() {
             validate_name(name)?;
             if matches!(name.as_ref(), "pk" | "sk") {

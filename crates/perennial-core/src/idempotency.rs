@@ -159,7 +159,11 @@ impl Begin {
         if rejected.of(Self::META).is_some() {
             return Ok(Begun::Changed);
         }
-        Ok(Begun::Busy(Busy::from_row(rejected.of(Self::LOCK).and_then(|failure| failure.row.as_ref()))))
+        let row = rejected.of(Self::LOCK).and_then(|failure| failure.row.as_ref());
+        Ok(match self.acquire.held_already(row) {
+            Some(lease) => Begun::Started(Attempt { lease, ..self.attempt() }),
+            None => Begun::Busy(Busy::from_row(row)),
+        })
     }
 
     fn refused_request(&self, row: &Item) -> Result<Begun, RowError> {
@@ -182,7 +186,8 @@ impl Recipe for Begin {
 
     fn transaction(&self) -> Result<Transaction, RecipeError> {
         let ops = [self.request_op(), self.acquire.lock_op()];
-        Ok(Transaction::new(ops.into_iter().chain(self.acquire.meta_op()).collect())?)
+        let ops = ops.into_iter().chain(self.acquire.meta_op());
+        Ok(Transaction::new(ops.collect())?.once("begin", &self.acquire.token))
     }
 
     fn outcome(&self, result: TransactResult) -> Result<Begun, RecipeError> {

@@ -222,10 +222,10 @@ impl KeyParts {
         self
     }
 
-    /// A parameter taken from the route. Setting a name again replaces it.
+    /// A parameter taken from the route.
     #[must_use]
     pub fn param(mut self, name: impl Into<String>, value: impl AsRef<[u8]>) -> Self {
-        set(&mut self.params, name.into(), Some(value.as_ref().to_vec()));
+        self.params.push((name.into(), Some(value.as_ref().to_vec())));
         self
     }
 
@@ -236,19 +236,21 @@ impl KeyParts {
         self
     }
 
-    /// A header that the answer varies by; `None` when the request does not have it.
+    /// A header that the answer varies by; `None` when the request does not have it. A header that comes several
+    /// times is given as often, and each value counts.
     #[must_use]
     pub fn vary(mut self, header: impl Into<String>, value: Option<&[u8]>) -> Self {
-        set(&mut self.vary, header.into(), value.map(<[u8]>::to_vec));
+        self.vary.push((header.into(), value.map(<[u8]>::to_vec)));
         self
     }
 
-    /// Something secret that the answer varies by (a cookie, an authorization): only its digest enters the key.
+    /// Something secret that the answer varies by (a cookie, an authorization): only its digest enters the key. What
+    /// comes several times is given as often, and each value counts.
     #[must_use]
     pub fn secret(mut self, name: impl Into<String>, value: Option<&[u8]>) -> Self {
         let name = name.into();
         let digest = value.map(|value| sha256_parts([name.as_bytes(), value]).into_bytes());
-        set(&mut self.secrets, name, digest);
+        self.secrets.push((name, digest));
         self
     }
 
@@ -269,12 +271,6 @@ impl KeyParts {
         }
         CacheKey::new(text)
     }
-}
-
-/// Sets a name once.
-fn set(pairs: &mut Vec<Pair>, name: String, value: Option<Vec<u8>>) {
-    pairs.retain(|(other, _)| *other != name);
-    pairs.push((name, value));
 }
 
 /// Writes a field, or `-` when it is missing; a field that is `-` itself is escaped.
@@ -339,6 +335,19 @@ impl RowKey {
     }
 }
 
+impl RowKey {
+    /// What to do about this row when it can't be used. Most rows are made anew when they are gone; those that count
+    /// invalidations must not go, or the invalidations would be undone.
+    pub fn repair(&self) -> &'static str {
+        if self.sk == TAG || self.sk == COUNTER {
+            "set its `sequence` above every `tag_sequence` in the table; do not delete it, or pages that were \
+             invalidated would be served as fresh"
+        } else {
+            "repair the row, or delete it: what it says is then made anew"
+        }
+    }
+}
+
 impl fmt::Debug for RowKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -355,6 +364,10 @@ impl fmt::Display for RowKey {
 pub const META: &str = "META";
 /// The sort key of the lease row.
 pub const LOCK: &str = "LOCK";
+/// The sort key of a tag's row.
+pub const TAG: &str = "TAG";
+/// The sort key of a counter row.
+pub const COUNTER: &str = "COUNTER";
 /// What the sort key of a version row begins with.
 pub const VERSION_PREFIX: &str = "VER#";
 /// What the sort key of an idempotency row begins with.
@@ -420,7 +433,7 @@ pub fn counter_row(tenant: Option<&Tenant>) -> RowKey {
         None => "TAGS".to_string(),
         Some(tenant) => format!("TENANT#{}#TAGS", tenant.as_str()),
     };
-    RowKey { pk, sk: "COUNTER".into() }
+    RowKey { pk, sk: COUNTER.into() }
 }
 
 /// A tag's row. Each tag has a partition of its own, so that none is hot.
@@ -430,7 +443,7 @@ pub fn tag_row(tenant: Option<&Tenant>, tag: &Tag) -> RowKey {
         None => format!("TAG#{hash}"),
         Some(tenant) => format!("TENANT#{}#TAG#{hash}", tenant.as_str()),
     };
-    RowKey { pk, sk: "TAG".into() }
+    RowKey { pk, sk: TAG.into() }
 }
 
 /// Defines a checked name with a prefix that makes it a sort key.

@@ -55,11 +55,16 @@ fn has_token(token: &LeaseToken) -> Condition {
 
 /// The lease is free, or is ours already because the answer to an earlier try was lost. A row without a numeric
 /// expiry is free too: by the rule nobody holds it, and it must not wedge the page.
-fn is_free(mine: &LeaseToken, now: Timestamp) -> Condition {
+fn is_free(mine: &LeaseToken, now: Timestamp, expires_at: Seconds) -> Condition {
     Condition::row_absent()
         .or(Condition::compare(attr::LEASE_EXPIRES_AT, Comparison::LessOrEqual, now.seconds()))
         .or(Condition::HasKind(attr::LEASE_EXPIRES_AT.into(), Kind::N).not())
-        .or(has_token(mine))
+        .or(has_token(mine).and(ends_by(expires_at)))
+}
+
+/// The lease does not end later than that: a request that arrives late must not shorten what a later one extended.
+fn ends_by(expires_at: Seconds) -> Condition {
+    Condition::compare(attr::LEASE_EXPIRES_AT, Comparison::Greater, expires_at).not()
 }
 
 /// Takes the lease of an entry.
@@ -77,6 +82,10 @@ pub struct Acquire {
     pub owner: Option<String>,
     /// Take it only if META is still what was read. Without this, a worker that read META just before another
     /// published would render the page once more.
+    ///
+    /// It must be given when there was no META: with it the request is a transaction with a token, which runs once even
+    /// if it arrives twice. An invalidation of a page that has no META can only take the lease away, and a first try
+    /// that arrived after that would bring it back. (Where there is a META, its version keeps such a worker out.)
     pub unless_changed: Option<Revision>,
 }
 
@@ -140,7 +149,7 @@ impl Acquire {
             .set(attr::TTL, expires_at.saturating_add(TTL_BUFFER))
             .set_or_remove(attr::OWNER, self.owner.as_deref())
             .remove(attr::FAILED_AT);
-        Op::update(self.entry.lock(), update).when(is_free(&self.token, self.now))
+        Op::update(self.entry.lock(), update).when(is_free(&self.token, self.now, expires_at))
     }
 
     /// The check of META, when one is asked for.
@@ -153,6 +162,18 @@ impl Acquire {
     pub(crate) fn held(&self) -> Lease {
         self.lease()
     }
+
+    /// The lease, if the row that refused us shows that it is ours already, and for longer.
+    pub(crate) fn held_already(&self, row: Option<&Item>) -> Option<Lease> {
+        ours(row?, &self.token, self.now).map(|expires_at| Lease { expires_at, ..self.lease() })
+    }
+}
+
+/// Until when a LOCK row gives the lease to this token, if it does.
+fn ours(row: &Item, token: &LeaseToken, now: Timestamp) -> Option<Seconds> {
+    let held = row.get(attr::LEASE_TOKEN).and_then(Value::as_s) == Some(token.as_str());
+    let expires_at = row.get(attr::LEASE_EXPIRES_AT).and_then(Value::as_n).map(Number::ceil);
+    expires_at.filter(|at| held && *at > now.seconds())
 }
 
 impl Recipe for Acquire {
@@ -160,7 +181,7 @@ impl Recipe for Acquire {
 
     fn transaction(&self) -> Result<Transaction, RecipeError> {
         let ops = core::iter::once(self.lock_op()).chain(self.meta_op());
-        Ok(Transaction::new(ops.collect())?)
+        Ok(Transaction::new(ops.collect())?.once("acquire", &self.token))
     }
 
     fn outcome(&self, result: TransactResult) -> Result<Acquired, RecipeError> {
@@ -169,12 +190,14 @@ impl Recipe for Acquire {
                 let failures = committed.row.map(|row| Busy::from_row(Some(&row)).failures);
                 Acquired::Held { lease: self.held(), failures }
             }
-            TransactResult::Rejected(rejected) => match (rejected.of(Self::META), rejected.of(Self::LOCK)) {
-                (Some(_), _) => Acquired::Changed,
-                (None, failure) => {
-                    Acquired::Busy(Busy::from_row(failure.and_then(|failure| failure.row.as_ref())))
+            TransactResult::Rejected(rejected) if rejected.of(Self::META).is_some() => Acquired::Changed,
+            TransactResult::Rejected(rejected) => {
+                let row = rejected.of(Self::LOCK).and_then(|failure| failure.row.as_ref());
+                match self.held_already(row) {
+                    Some(lease) => Acquired::Held { lease, failures: Some(Busy::from_row(row).failures) },
+                    None => Acquired::Busy(Busy::from_row(row)),
                 }
-            },
+            }
         })
     }
 }
@@ -213,8 +236,8 @@ impl Recipe for Refresh {
         let update = Update::new()
             .set(attr::LEASE_EXPIRES_AT, self.expires_at())
             .set(attr::TTL, self.expires_at().saturating_add(TTL_BUFFER));
-        let op = Op::update(self.lease.entry.lock(), update).when(held_by(&self.lease.token, self.now));
-        Ok(Transaction::single(op)?)
+        let held = held_by(&self.lease.token, self.now).and(ends_by(self.expires_at()));
+        Ok(Transaction::single(Op::update(self.lease.entry.lock(), update).when(held))?)
     }
 
     fn outcome(&self, result: TransactResult) -> Result<Refreshed, RecipeError> {
@@ -222,7 +245,14 @@ impl Recipe for Refresh {
             TransactResult::Committed(_) => {
                 Refreshed::Held(Lease { expires_at: self.expires_at(), ..self.lease.clone() })
             }
-            TransactResult::Rejected(_) => Refreshed::Lost,
+            TransactResult::Rejected(rejected) => {
+                // Ours, and for longer than we asked: a later refresh came first.
+                let row = rejected.of(0).and_then(|failure| failure.row.as_ref());
+                match row.and_then(|row| ours(row, &self.lease.token, self.now)) {
+                    Some(expires_at) => Refreshed::Held(Lease { expires_at, ..self.lease.clone() }),
+                    None => Refreshed::Lost,
+                }
+            }
         })
     }
 }
@@ -280,11 +310,16 @@ pub enum CooledDown {
     Until(Seconds),
     /// The lease was not ours any more, so the failure concerns nobody.
     LeaseLost,
+    /// The lease is ours, but the idempotent request is not: record the failure without it.
+    RequestLost,
 }
 
 impl CoolDown {
+    const LOCK: usize = 0;
+
+    /// Rounded as a lease is: never shorter than asked for.
     fn until(&self) -> Seconds {
-        self.now.seconds().saturating_add(ceil_seconds(self.delay))
+        expiry(self.now, self.delay)
     }
 }
 
@@ -301,7 +336,8 @@ impl Recipe for CoolDown {
         let mut ops: Vec<Op> = Vec::new();
         ops.push(Op::update(self.lease.entry.lock(), update).when(has_token(&self.lease.token)));
         ops.extend(self.request.as_ref().map(Attempt::fail_op));
-        Ok(Transaction::new(ops)?)
+        let part = if self.request.is_some() { "fail" } else { "cool down" };
+        Ok(Transaction::new(ops)?.once(part, &self.marker))
     }
 
     fn outcome(&self, result: TransactResult) -> Result<CooledDown, RecipeError> {
@@ -309,22 +345,22 @@ impl Recipe for CoolDown {
             TransactResult::Committed(_) => return Ok(CooledDown::Until(self.until())),
             TransactResult::Rejected(rejected) => rejected,
         };
+        let Some(failure) = rejected.of(Self::LOCK) else { return Ok(CooledDown::RequestLost) };
         // Our own marker means that an earlier try did it and its answer was lost.
-        let found = rejected.of(0).and_then(|failure| failure.row.clone()).map(Lock::from_item);
-        Ok(match found {
+        Ok(match failure.row.clone().map(Lock::from_item) {
             Some(Ok(lock)) if lock.token == self.marker => CooledDown::Until(lock.expires_at),
             _ => CooledDown::LeaseLost,
         })
     }
 }
 
-/// How long a page that has failed this often in a row is left alone: doubling from `first` up to `most`, of which
-/// between a half and all is taken, by `random`, so that pages that failed together don't come back together.
+/// How long a page that has failed this often in a row is left alone: three times as long each time, from `first` up to
+/// `most`, and up to a tenth less, by `random`, so that pages that failed together don't come back together. From a
+/// second to five minutes this makes at most 20 tries in the first hour.
 pub fn cool_down_delay(failures: u64, first: Duration, most: Duration, random: u32) -> Duration {
-    let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX).min(31);
-    let full = first.saturating_mul(1 << doublings).min(most);
-    let half = full / 2;
-    half + half.mul_f64(f64::from(random) / f64::from(u32::MAX))
+    let steps = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX).min(20);
+    let full = first.saturating_mul(3_u32.pow(steps)).min(most);
+    full.saturating_sub((full / 10).mul_f64(f64::from(random) / f64::from(u32::MAX)))
 }
 
 #[cfg(test)]
@@ -346,14 +382,27 @@ mod tests {
     fn rule_11_delays_double_stay_within_bounds_and_differ() {
         let (first, most) = (Duration::from_secs(1), Duration::from_secs(300));
         let delay = |failures, random| cool_down_delay(failures, first, most, random);
-        assert_eq!(delay(1, u32::MAX), first);
-        assert_eq!(delay(2, u32::MAX), Duration::from_secs(2));
-        assert_eq!(delay(4, 0), Duration::from_secs(4));
+        assert_eq!(delay(1, 0), first);
+        assert_eq!(delay(2, 0), Duration::from_secs(3));
+        assert_eq!(delay(4, 0), Duration::from_secs(27));
+        assert_eq!(delay(4, u32::MAX), Duration::from_millis(24_300));
         for failures in [0, 1, 9, 10, 60, u64::MAX] {
             for random in [0, 1, u32::MAX / 3, u32::MAX] {
-                assert!((first / 2..=most).contains(&delay(failures, random)), "{failures} {random}");
+                assert!((first * 9 / 10..=most).contains(&delay(failures, random)), "{failures} {random}");
             }
         }
-        assert_ne!(delay(5, 7), delay(5, 7_000_000));
+        assert_ne!(delay(5, 7), delay(5, 700_000_000));
+        // A page that always fails: at most 20 tries in an hour, however the dice fall.
+        let (mut tries, mut at) = (0, Duration::ZERO);
+        while at < Duration::from_secs(3600) {
+            tries += 1;
+            at += delay(tries, u32::MAX);
+        }
+        assert!(tries <= 20, "{tries}");
+    }
+
+    #[test]
+    fn rule_04_the_heartbeat_comes_at_a_third_of_the_lease() {
+        assert_eq!(Lease::refresh_after(Duration::from_secs(6)), Duration::from_secs(2));
     }
 }

@@ -9,7 +9,8 @@ use crate::idempotency::Attempt;
 use crate::item::{Item, Value};
 use crate::key::{Entry, VersionId};
 use crate::lease::{Lease, held_by};
-use crate::schema::{Generation, Meta, Row, Version, Window, attr};
+use crate::number::Number;
+use crate::schema::{Generation, Row, Version, Window, attr};
 use crate::time::{Seconds, Timestamp, ceil_seconds};
 use crate::transaction::{Op, Rejected, TransactResult, Transaction};
 use crate::{Recipe, RecipeError};
@@ -75,10 +76,15 @@ impl fmt::Display for Revision {
     }
 }
 
-/// The `generated_at` of a generation that begins now. It is the time, but never before that of the generation that
-/// it replaces: had that one's clock been ahead, the page could otherwise not be published until ours caught up.
-pub fn generated_at(now: Timestamp, replaces: Option<&Meta>) -> Seconds {
-    now.seconds().max(replaces.map_or(0, |meta| meta.generation.generated_at))
+/// The `generated_at` and the window of a generation that begins now and is to be fresh for this long.
+///
+/// `generated_at` is the time, but never before that of the row that it replaces, readable or not: had that one's
+/// clock been ahead, the page could otherwise not be published until ours caught up. The window is then shorter by as
+/// much (it may be negative), so that freshness ends when it should.
+pub fn date(now: Timestamp, window: Window, replaces: Option<&Item>) -> (Seconds, Window) {
+    let before = replaces.and_then(|row| row.get(attr::GENERATED_AT)).and_then(Value::as_n);
+    let generated_at = now.seconds().max(before.map_or(0, Number::ceil));
+    (generated_at, window.plus(now.seconds().saturating_sub(generated_at)))
 }
 
 /// Makes a generation the current one.
@@ -184,7 +190,7 @@ impl Recipe for Publish {
             ops.push(Op::put(version.to_item()?)?.when(Condition::row_absent()));
         }
         ops.extend(self.request.as_ref().map(|attempt| attempt.complete_op(&self.generation.body)));
-        Ok(Transaction::new(ops)?)
+        Ok(Transaction::new(ops)?.once("publish", &self.lease.token))
     }
 
     fn outcome(&self, result: TransactResult) -> Result<Published, RecipeError> {

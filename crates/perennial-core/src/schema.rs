@@ -87,18 +87,20 @@ pub mod attr {
 
 /// A row that can't be read or written, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("row {row}: {problem}; repair the row, or delete it: what it says is then made anew")]
+#[error("row {row}: {problem}; {repair}")]
 pub struct RowError {
     /// Which row, as far as it says so.
     pub row: String,
     /// What is wrong with it.
     pub problem: String,
+    /// What to do about it.
+    pub repair: &'static str,
 }
 
 impl RowError {
     /// An error about a row.
     pub fn new(row: &RowKey, problem: impl Into<String>) -> Self {
-        Self { row: row.to_string(), problem: problem.into() }
+        Self { row: row.to_string(), problem: problem.into(), repair: row.repair() }
     }
 }
 
@@ -120,14 +122,13 @@ struct Fields {
 impl Fields {
     fn new(item: Item) -> Result<Self, RowError> {
         let mut attributes: Vec<_> = item.into_iter().map(|(name, value)| (name, Some(value))).collect();
+        let no_key = |row, problem| RowError { row, problem, repair: "delete it: no reader can use it" };
         let key = match (take(&mut attributes, attr::PK), take(&mut attributes, attr::SK)) {
-            (Some(Value::S(pk)), Some(Value::S(sk))) => RowKey::new(pk, sk).map_err(|error| RowError {
-                row: "with an impossible key".into(),
-                problem: error.to_string(),
-            })?,
+            (Some(Value::S(pk)), Some(Value::S(sk))) => RowKey::new(pk, sk)
+                .map_err(|error| no_key("with an impossible key".into(), error.to_string()))?,
             (pk, sk) => {
                 let problem = "its key (pk, sk) is not a pair of strings".into();
-                return Err(RowError { row: format!("{sk:?} of {pk:?}"), problem });
+                return Err(no_key(format!("{sk:?} of {pk:?}"), problem));
             }
         };
         Ok(Self { key, attributes })
@@ -256,6 +257,17 @@ impl Window {
     /// As a row keeps it.
     pub fn number(self) -> Number {
         self.0
+    }
+
+    /// So many seconds longer, or shorter. A window may be negative: see [`crate::publish::date`].
+    #[must_use]
+    pub fn plus(self, seconds: Seconds) -> Self {
+        // Too many digits for a sum are those of a fraction far below a millisecond: then the whole seconds do.
+        Self(
+            self.0
+                .checked_add(seconds.into())
+                .unwrap_or_else(|_| self.0.floor().saturating_add(seconds).into()),
+        )
     }
 
     /// In milliseconds, rounded down.
@@ -413,9 +425,7 @@ impl Generation {
     /// What must hold beyond that of what we write.
     pub(crate) fn check_ours(&self, row: &RowKey) -> Result<(), RowError> {
         self.check(row)?;
-        let problem = if self.window.0.is_negative() {
-            format!("`{}` is negative", attr::REVALIDATE_SECONDS)
-        } else if self.etag.as_deref().is_some_and(|etag| !is_entity_tag(etag)) {
+        let problem = if self.etag.as_deref().is_some_and(|etag| !is_entity_tag(etag)) {
             format!("`{}` is not an entity tag in quotes", attr::ETAG)
         } else if self.ttl.is_some_and(|ttl| ttl < self.generated_at) {
             format!("`{}` lies before `{}`", attr::TTL, attr::GENERATED_AT)
@@ -748,6 +758,9 @@ impl Row for Sequence {
     fn from_item(item: Item) -> Result<Self, RowError> {
         let mut fields = Fields::new(item)?;
         let tag = fields.parsed(attr::TAG, Tag::new)?;
+        if tag.is_none() && fields.key.sk() == crate::key::TAG {
+            return Err(fields.missing(attr::TAG, Kind::S));
+        }
         let sequence = fields.whole(attr::SEQUENCE)?;
         let sequence = sequence.ok_or_else(|| fields.missing(attr::SEQUENCE, Kind::N))?;
         let (key, other) = fields.rest();

@@ -4,15 +4,18 @@
 //! [`Transaction::evaluate`] is the one place where a transaction meets rows, for every backend that has them at
 //! hand; DynamoDB does the same on its side.
 
+use crate::digest::sha256_parts;
 use crate::expr::{Condition, ExprError, Update, UpdateError, validate_attribute};
 use crate::item::{Item, MAX_ITEM_BYTES};
-use crate::key::{KeyError, RowKey};
+use crate::key::{KeyError, LeaseToken, RowKey};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 /// The most operations in one transaction.
 pub const MAX_OPERATIONS: usize = 100;
+/// The longest token of a transaction.
+pub const MAX_TOKEN_BYTES: usize = 36;
 /// The most bytes of all items in one transaction.
 pub const MAX_TRANSACTION_BYTES: usize = 4 * 1024 * 1024;
 
@@ -152,7 +155,7 @@ pub enum TransactionError {
         source: ExprError,
     },
     /// An update that does not fit the row that it met.
-    #[error("row {row}: {source}; repair the attribute, or delete the row and let it be made anew")]
+    #[error("row {row}: {source}; {}", row.repair())]
     Update {
         /// The row.
         row: RowKey,
@@ -165,6 +168,7 @@ pub enum TransactionError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transaction {
     ops: Vec<Op>,
+    token: Option<String>,
 }
 
 impl Transaction {
@@ -187,7 +191,22 @@ impl Transaction {
         if bytes > MAX_TRANSACTION_BYTES {
             return Err(TransactionError::TooLarge(bytes));
         }
-        Ok(Self { ops })
+        Ok(Self { ops, token: None })
+    }
+
+    /// Names the attempt that this transaction belongs to and its part in it. Whoever runs the same recipe again after a
+    /// lost answer sends the same token, and a table that answers over a network (DynamoDB's `ClientRequestToken`)
+    /// then runs it once, also when the first request arrives after the second.
+    #[must_use]
+    pub(crate) fn once(self, part: &str, attempt: &LeaseToken) -> Self {
+        let mut token = sha256_parts([part, attempt.as_str()]);
+        token.truncate(MAX_TOKEN_BYTES);
+        Self { token: Some(token), ..self }
+    }
+
+    /// The token that makes it happen once, if it belongs to an attempt.
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_deref()
     }
 
     /// A transaction of one operation.
@@ -395,6 +414,20 @@ mod tests {
         let Evaluation::Commit(writes) = committed else { panic!("{committed:?}") };
         let rows: Vec<_> = writes.into_iter().map(|write| write.row).collect();
         assert_eq!(rows, [Some(row("a", 2)), Some(row("b", 8)), None]);
+    }
+
+    #[test]
+    fn rule_07_an_attempt_s_transaction_has_one_token() {
+        let (one, other) = (LeaseToken::from_random([1; 16]), LeaseToken::from_random([2; 16]));
+        let token = |part, attempt| {
+            let plain = Transaction::single(Op::delete(key("a"))).unwrap();
+            assert_eq!(plain.token(), None);
+            plain.once(part, attempt).token().unwrap().to_string()
+        };
+        assert_eq!(token("publish", &one), token("publish", &one));
+        assert_ne!(token("publish", &one), token("acquire", &one));
+        assert_ne!(token("publish", &one), token("publish", &other));
+        assert_eq!(token("publish", &one).len(), MAX_TOKEN_BYTES);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use perennial_core::freshness::{self, Freshness};
 use perennial_core::invalidate::{Invalidate, Invalidated};
 use perennial_core::key::{CacheKey, Entry, LeaseToken, PkScheme, VersionId};
 use perennial_core::lease::{Acquire, Acquired, Lease};
-use perennial_core::publish::{Publish, Published, Revision, Rollback, RolledBack, generated_at};
+use perennial_core::publish::{Publish, Published, Revision, Rollback, RolledBack, date};
 use perennial_core::schema::{Generation, Meta, Row as _, Version, Window};
 use perennial_core::time::Timestamp;
 use perennial_store::body::{BodyAttributes, Found, Put};
@@ -53,7 +53,9 @@ impl Site {
             duration: Duration::from_secs(5),
             now,
             owner: Some(format!("worker-{worker}")),
-            unless_changed: None,
+            unless_changed: Some(Revision::of(
+                self.table.get(&self.page.meta(), Consistency::Strong).await?.as_ref(),
+            )),
         };
         Ok(self.table.run(&acquire).await?)
     }
@@ -66,17 +68,17 @@ impl Site {
         now: Timestamp,
     ) -> Result<Published, Box<dyn Error>> {
         let seen = self.table.get(&self.page.meta(), Consistency::Strong).await?;
-        let before = seen.clone().map(Meta::from_item).transpose()?;
         let body = self.page.body_key(now, &lease.token);
         let Put::Created(info) =
             self.bodies.put_bytes(&body, &BodyAttributes::default(), Bytes::from(html)).await?
         else {
             return Err("a body key is never used twice".into());
         };
+        let (generated_at, window) = date(now, Window::from_seconds(WINDOW), seen.as_ref());
         let generation = Generation {
             body_sha256: Some(info.sha256),
             body_bytes: Some(info.bytes),
-            ..Generation::new(body, generated_at(now, before.as_ref()), Window::from_seconds(WINDOW))
+            ..Generation::new(body, generated_at, window)
         };
         let version = Some(VersionId::for_generation(now, &lease.token));
         let publish =

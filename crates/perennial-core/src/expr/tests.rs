@@ -48,8 +48,11 @@ fn what_every_backend_refuses_is_refused_before_any_row_is_met() {
     assert_eq!(bool_order.validate(), Err(ExprError::Unordered { name: "a".into(), kind: Kind::Bool }));
     assert_eq!(Condition::All(vec![]).validate(), Err(ExprError::EmptyList));
     assert_eq!(Condition::exists("").validate(), Err(ExprError::EmptyName));
-    let many = Condition::Any(vec![Condition::exists("a"); 300]);
+    let many = Condition::Any(vec![Condition::exists("a"); 100]);
     assert_eq!(many.validate(), Err(ExprError::TooComplex));
+    let many = (0..101).fold(Update::new(), |update, n| update.remove(n.to_string()));
+    assert_eq!(many.validate(), Err(ExprError::TooComplex));
+    assert_eq!(Update::new().validate(), Err(ExprError::EmptyUpdate));
     assert_eq!(Update::new().set("a", 1_i64).remove("a").validate(), Err(ExprError::Twice("a".into())));
     assert_eq!(Update::new().set("pk", "x").validate(), Err(ExprError::KeyAttribute("pk".into())));
     let empty = Update::new().set("t", Value::Ss(BTreeSet::new()));

@@ -81,6 +81,12 @@ fn rule_14_known_collisions_of_the_original_are_gone() {
         get().secret("a", Some(b"1\nb=2")).build(),
         get().secret("a", Some(b"1")).secret("b", Some(b"2")).build()
     );
+    // Of several cookies or header lines, each counts.
+    let cookies =
+        |user: &[u8]| get().secret("cookie", Some(user)).secret("cookie", Some(b"theme=dark")).build();
+    assert_ne!(cookies(b"user=alice"), cookies(b"user=bob"));
+    let lines = |one: &[u8]| get().vary("accept", Some(one)).vary("accept", Some(b"text/html")).build();
+    assert_ne!(lines(b"a/b"), lines(b"c/d"));
     // A missing value is not an empty one, and a dash is not a missing field.
     assert_ne!(get().query("a", None).build(), get().query("a", Some(b"")).build());
     assert_ne!(get().host("-").build(), get().build());

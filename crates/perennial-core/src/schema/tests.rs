@@ -92,7 +92,6 @@ fn what_we_write_is_checked_more_strictly() {
     for change in [
         (|g| g.etag = Some("unquoted".into())) as fn(&mut Generation),
         |g| g.ttl = Some(999),
-        |g| g.window = Window::from_number((-1_i64).into()),
         |g| g.headers.push(Header::new("", "x")),
         |g| g.generated_at = -1,
     ] {
@@ -104,6 +103,19 @@ fn what_we_write_is_checked_more_strictly() {
     other.insert("ttl", 5_i64);
     let key = crate::key::counter_row(None);
     assert!(Sequence { key, tag: None, sequence: 1, other }.to_item().is_err(), "a counter must not expire");
+}
+
+#[test]
+fn nobody_is_told_to_delete_a_row_that_counts_invalidations() {
+    let counter = crate::key::counter_row(None);
+    let item = |key: &RowKey| Item::new().with("pk", key.pk()).with("sk", key.sk());
+    for broken in [item(&counter), item(&counter).with("sequence", "many")] {
+        let error = Sequence::from_item(broken).unwrap_err().to_string();
+        assert!(error.contains("do not delete it"), "{error}");
+    }
+    let tag = crate::key::tag_row(None, &Tag::new("a").unwrap());
+    let nameless = Sequence::from_item(item(&tag).with("sequence", 5_i64)).unwrap_err().to_string();
+    assert!(nameless.contains("`tag` is missing") && nameless.contains("do not delete it"), "{nameless}");
 }
 
 #[test]

@@ -32,6 +32,7 @@ macro_rules! recipe_conformance {
             rule_05_attributes_of_others_survive_and_old_ones_of_ours_do_not
             rule_05_two_publishers_of_one_pointer_have_one_winner
             rule_05_recipes_a_and_b_mix_on_one_page
+            rule_05_a_foreign_page_that_changed_is_noticed
             rule_05_a_malformed_meta_is_replaced
             rule_05_a_rollback_holds_and_then_ends
             rule_05_a_rollback_stops_a_regeneration_under_way
@@ -42,6 +43,7 @@ macro_rules! recipe_conformance {
             rule_06_a_live_attempt_is_in_progress
             rule_06_a_dead_attempt_is_taken_over_and_can_not_finish
             rule_06_a_failed_attempt_is_taken_over_after_the_cool_down
+            rule_06_an_attempt_whose_record_is_not_its_own_finishes_nothing
             rule_06_a_foreign_record_without_an_attempt_is_taken_over_when_nobody_works
             rule_06_a_worker_that_lost_its_lease_does_not_wait_for_itself
             rule_06_garbage_collection_of_the_record_does_not_stop_the_publish
@@ -92,7 +94,7 @@ use perennial_core::key::{
     tag_row,
 };
 use perennial_core::lease::{Acquire, Acquired, CoolDown, CooledDown, Lease, Refresh, Refreshed, Release};
-use perennial_core::publish::{Publish, Published, Revision, Rollback, RolledBack, generated_at};
+use perennial_core::publish::{Publish, Published, Revision, Rollback, RolledBack, date};
 use perennial_core::schema::{
     Generation, Header, Lock, Meta, Request, RequestStatus, Row, Sequence, Version, Window,
 };

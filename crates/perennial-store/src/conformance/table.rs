@@ -140,7 +140,7 @@ pub async fn an_update_touches_only_what_it_names(table: &Table) {
     )
     .await;
     assert_eq!(get(&**table, "a").await, Some(row("a").with("x", "new").with("n", 7_i64)));
-    commit(&**table, [Op::update(key("b"), Update::new())]).await;
+    commit(&**table, [Op::update(key("b"), Update::new().remove("absent"))]).await;
     assert_eq!(get(&**table, "b").await, Some(row("b")));
 }
 

@@ -22,17 +22,17 @@ use files::{Files, engine};
 use heed::{RoTxn, RwTxn, WithTls};
 use key::Key;
 use perennial_core::item::{Item, Value};
-use perennial_core::key::RowKey;
+use perennial_core::key::{LOCK, META, RowKey};
 use perennial_core::schema::attr;
 use perennial_core::time::Timestamp;
-use perennial_core::transaction::{TransactResult, Transaction, TransactionError, Write};
+use perennial_core::transaction::{Op, OpKind, TransactResult, Transaction, TransactionError, Write};
 use std::fmt;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use writer::{Applied, Failure, Writer};
+use writer::{Applied, Failure, Room, Writer};
 
 /// How a table is opened.
 #[derive(Debug, Clone)]
@@ -162,7 +162,7 @@ impl EmbeddedTable {
         let txn = self.read("read")?;
         let bytes =
             self.inner.files.rows.get(&txn, &Key::of(key)).map_err(|error| self.failed("read", error))?;
-        bytes.map(|bytes| decode(&self.inner.files, bytes, || key.to_string())).transpose()
+        bytes.map(|bytes| decode(&self.inner.files, bytes, key)).transpose()
     }
 
     fn read_page(&self, query: &Query) -> Result<Page> {
@@ -184,12 +184,24 @@ fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
     bound.as_ref().map(Vec::as_slice)
 }
 
-/// Reads a row's bytes, or says which row can't be read.
-fn decode(files: &Files, bytes: &[u8], row: impl FnOnce() -> String) -> Result<Item> {
+/// Reads a row's bytes, or says which row can't be read and what to do about it.
+fn decode(files: &Files, bytes: &[u8], key: &RowKey) -> Result<Item> {
     codec::decode(bytes).map_err(|error| {
-        let message = format!("row {} in {} is damaged: {error}", row(), files.path.display());
-        Error::new(ErrorKind::Damaged, message).hint("delete the row: what it says is then made anew")
+        let message = format!("row {key} in {} is damaged: {error}", files.path.display());
+        Error::new(ErrorKind::Damaged, message).hint(key.repair())
     })
+}
+
+/// Reads a row that a transaction is about to change. A damaged META or LOCK is taken for none: the page is then made
+/// anew, which is what a cache is for. Any other row says what must not be forgotten, so there the damage is an error.
+fn decode_for_write(files: &Files, bytes: &[u8], key: &RowKey) -> Result<Option<Item>> {
+    match decode(files, bytes, key) {
+        Err(error) if matches!(key.sk(), META | LOCK) => {
+            tracing::warn!(%error, "taken for a missing row");
+            Ok(None)
+        }
+        decoded => decoded.map(Some),
+    }
 }
 
 /// The engine's keys among which a query's rows are.
@@ -272,8 +284,10 @@ impl Collector<'_> {
             if self.found.len() > self.query.limit {
                 break;
             }
-            let item =
-                decode(self.files, bytes, || format!("{} of {}", found.escape_ascii(), self.query.pk))?;
+            let item = match codec::decode(bytes) {
+                Ok(item) => item,
+                Err(_) => decode(self.files, bytes, &self.row_key(found)?)?,
+            };
             if !self.wants(sk(&item)) {
                 continue;
             }
@@ -281,6 +295,11 @@ impl Collector<'_> {
         }
         self.end_run();
         Ok(self.page())
+    }
+
+    /// The key of a row that can't be read, as far as the engine's key tells it.
+    fn row_key(&self, found: &[u8]) -> Result<RowKey> {
+        Ok(RowKey::new(self.query.pk.as_str(), String::from_utf8_lossy(found))?)
     }
 
     fn wants(&self, sk: &str) -> bool {
@@ -321,7 +340,10 @@ fn transact(
 ) -> Result<Applied<TransactResult>, Failure> {
     let evaluation = transaction.evaluate(|key| {
         let bytes = files.rows.get(txn, &Key::of(key))?;
-        bytes.map(|bytes| decode(files, bytes, || key.to_string())).transpose().map_err(Failure::Refused)
+        match bytes {
+            Some(bytes) => decode_for_write(files, bytes, key).map_err(Failure::Refused),
+            None => Ok(None),
+        }
     })?;
     match evaluation.into_writes(transaction) {
         Err(rejected) => Ok(Applied { answer: TransactResult::Rejected(rejected), rows: 0, bytes: 0 }),
@@ -368,7 +390,9 @@ impl ItemTable for EmbeddedTable {
 
     async fn transact(&self, transaction: &Transaction) -> Result<TransactResult> {
         let transaction = transaction.clone();
-        self.writer()?.run(move |files, txn| transact(files, txn, &transaction)).await
+        let frees = |op: &Op| matches!(op.kind(), OpKind::Delete | OpKind::Check);
+        let room = if transaction.ops().iter().all(frees) { Room::Frees } else { Room::Takes };
+        self.writer()?.run(room, move |files, txn| transact(files, txn, &transaction)).await
     }
 
     /// The number of the newest commit of any process, read from shared memory.

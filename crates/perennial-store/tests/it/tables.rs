@@ -52,6 +52,17 @@ mod faulty_memory {
     perennial_store::recipe_conformance!(Fixture::table(faulty(Arc::new(MemoryTable::new()), 1)));
 }
 
+/// The same with other dice: memory is cheap.
+macro_rules! faulty_memory_with_seeds {
+    ($($module:ident $seed:literal)*) => {$(
+        mod $module {
+            use super::*;
+            perennial_store::recipe_conformance!(Fixture::table(faulty(Arc::new(MemoryTable::new()), $seed)));
+        }
+    )*};
+}
+faulty_memory_with_seeds!(dice_11 11 dice_12 12 dice_13 13 dice_14 14 dice_15 15 dice_16 16 dice_17 17 dice_18 18);
+
 mod faulty_embedded {
     use super::*;
     perennial_store::table_conformance!({

@@ -83,14 +83,43 @@ pub async fn rule_06_a_failed_attempt_is_taken_over_after_the_cool_down(table: &
         now: at(1),
         request: Some(attempt.clone()),
     };
-    assert_eq!(run(&**table, &fail).await, CooledDown::Until(at(9).seconds()));
+    assert_eq!(run(&**table, &fail).await, CooledDown::Until(at(10).seconds()));
     let record = request(&**table).await;
     assert_eq!((record.status, record.attempt_token), (RequestStatus::Failed, None));
     assert_eq!(complete(&**table, &attempt, 1, at(2)).await, Published::LeaseLost);
     let Begun::Busy(busy) = run(&**table, &begin(2, at(3))).await else { panic!("no cool-down") };
     assert!(busy.cooling_down);
-    let attempt = started(&**table, 2, at(9)).await;
+    // A result that an earlier attempt left is not this one's.
+    let left = Update::new().set("result_s3_key", "old/result");
+    write(&**table, Op::update(entry().request(&idempotency_key()), left)).await;
+    let attempt = started(&**table, 2, at(10)).await;
+    assert_eq!(request(&**table).await.result, None);
     assert!(matches!(complete(&**table, &attempt, 2, at(10)).await, Published::Done { .. }));
+}
+
+/// The lease is ours and the record is not, or is done: nothing is published, and the cool-down goes on without it.
+pub async fn rule_06_an_attempt_whose_record_is_not_its_own_finishes_nothing(table: &Table) {
+    for (name, stolen) in [
+        (1, Update::new().set("attempt_token", token(77).as_str())),
+        (2, Update::new().set("status", "COMPLETED")),
+        (3, Update::new().set("status", "FAILED")),
+    ] {
+        write(&**table, Op::delete(entry().request(&idempotency_key()))).await;
+        let now = at(u64::from(name) * 100);
+        let attempt = started(&**table, name, now).await;
+        write(&**table, Op::update(entry().request(&idempotency_key()), stolen)).await;
+        assert_eq!(complete(&**table, &attempt, name, now).await, Published::RequestLost);
+        assert_eq!(get(&**table, &entry().meta()).await, None);
+        let fail = CoolDown {
+            lease: attempt.lease.clone(),
+            marker: token(90 + name),
+            delay: Duration::from_secs(8),
+            now,
+            request: Some(attempt),
+        };
+        assert_eq!(run(&**table, &fail).await, CooledDown::RequestLost);
+        assert!(matches!(run(&**table, &CoolDown { request: None, ..fail }).await, CooledDown::Until(_)));
+    }
 }
 
 /// A service that follows the seeds writes no attempt; its LOCK then tells whether it works.

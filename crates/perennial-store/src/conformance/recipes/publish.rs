@@ -121,6 +121,28 @@ pub async fn rule_05_recipes_a_and_b_mix_on_one_page(table: &Table) {
     assert_eq!((meta_row.version, meta_row.current), (Some(1), Some(id)));
 }
 
+/// Without a version, `generated_at` tells one foreign page from the next.
+pub async fn rule_05_a_foreign_page_that_changed_is_noticed(table: &Table) {
+    let foreign = |began: Timestamp| {
+        Item::new()
+            .with("pk", entry().pk())
+            .with("sk", "META")
+            .with("s3_key", "foreign/1.html")
+            .with("generated_at", began.seconds())
+            .with("revalidate_seconds", 60_i64)
+    };
+    put(&**table, foreign(at(0))).await;
+    let seen = revision(&**table).await;
+    let lease = held(&**table, 1, at(100)).await;
+    let publish = publish(&lease, generation(1, at(100)), seen, at(101));
+    put(&**table, foreign(at(1))).await;
+    assert_eq!(run(&**table, &publish).await, Published::Superseded, "another page");
+    put(&**table, foreign(at(0)).with("version", 1_i64)).await;
+    assert_eq!(run(&**table, &publish).await, Published::Superseded, "one of ours");
+    put(&**table, foreign(at(0))).await;
+    assert!(matches!(run(&**table, &publish).await, Published::Done { .. }), "the page that was seen");
+}
+
 /// A META that can't be read is an error to its reader, and no obstacle to its next generation.
 pub async fn rule_05_a_malformed_meta_is_replaced(table: &Table) {
     let broken = Item::new().with("pk", entry().pk()).with("sk", "META");
@@ -161,10 +183,18 @@ pub async fn rule_05_a_rollback_holds_and_then_ends(table: &Table) {
     let old = regenerate_version(&**table, 1, at(0)).await;
     regenerate_version(&**table, 2, at(100)).await;
     let rollback = rollback_to(&**table, &old, Duration::from_secs(1000), at(200)).await;
+    let rollback = Rollback { tag_sequence: Some(9), ..rollback };
     let RolledBack::Done { held_until } = run(&**table, &rollback).await else { panic!("not done") };
     let held_meta = meta(&**table).await;
     assert_eq!((held_meta.current.as_ref(), held_meta.version), (Some(&old), Some(3)));
     assert_eq!(held_meta.held_until, Some(held_until));
+    assert_eq!(
+        held_meta.generation.tag_sequence,
+        Some(9),
+        "what was invalidated before does not end the hold"
+    );
+    assert_eq!(run(&**table, &rollback).await, RolledBack::Done { held_until }, "the first answer was lost");
+    assert_eq!(meta(&**table).await, held_meta);
     assert_eq!(held_meta.generation.body, generation(1, at(0)).body);
     assert_eq!(held_meta.generation.generated_at, at(0).seconds());
     assert!(held_meta.generation.ttl > Some(held_until), "it is not collected during its hold");
@@ -199,6 +229,9 @@ pub async fn rule_05_a_rollback_needs_its_version_and_the_page_it_saw(table: &Ta
     regenerate_version(&**table, 2, at(100)).await;
     assert_eq!(run(&**table, &rollback).await, RolledBack::Superseded);
     let rollback = rollback_to(&**table, &old, Duration::from_secs(10), at(150)).await;
+    // The same id with another body is not the version that was looked at.
+    write(&**table, Op::update(entry().version(&old), Update::new().set("s3_key", "other/body"))).await;
+    assert_eq!(run(&**table, &rollback).await, RolledBack::VersionGone);
     write(&**table, Op::delete(entry().version(&old))).await;
     assert_eq!(run(&**table, &rollback).await, RolledBack::VersionGone);
 }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// The format of the table's files.
 const FORMAT: Format = Format { what: "table", number: 1 };
-/// Where the engine's magic number is, and what it is: behind the 16 bytes that head its first page.
-const ENGINE_MAGIC: (usize, [u8; 4]) = (16, 0xBEEF_C0DE_u32.to_le_bytes());
+/// Where the engine's magic number is, and what it is: behind the head of its first page, a page number and 8 bytes.
+const ENGINE_MAGIC: (usize, [u8; 4]) = (size_of::<usize>() + 8, 0xBEEF_C0DE_u32.to_ne_bytes());
 /// How much longer than its last page the file is kept: more than one commit can add. The engine never writes pages
 /// that a commit takes and gives back again, so without this a file could end before its last page and look cut off.
 /// The room is a hole and takes none on the disk.
@@ -76,6 +76,15 @@ impl Files {
             .map_err(|error| engine(&self.path, "extend", error, ErrorKind::Setup))?;
         file.set_len(most.min(needed + 2 * SLACK)).map_err(failed)?;
         file.sync_all().map_err(failed)
+    }
+
+    /// Whether rows take so much of the file that no more may be added: an eighth is kept for deleting, which needs
+    /// room before it gives any back. Without it a full table could never be swept.
+    pub fn is_crowded(&self, txn: &RwTxn<'_>) -> heed::Result<bool> {
+        let stat = self.rows.stat(txn)?;
+        let pages = stat.branch_pages + stat.leaf_pages + stat.overflow_pages;
+        let most = self.env.info().map_size / 8 * 7;
+        Ok(pages.saturating_mul(stat.page_size as usize) > most)
     }
 
     /// Checks the format that the rows file itself names, and names it in a new one.

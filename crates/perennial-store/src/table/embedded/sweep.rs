@@ -6,7 +6,7 @@
 
 use super::codec;
 use super::files::{Files, engine};
-use super::writer::{Applied, Failure, Writer};
+use super::writer::{Applied, Failure, Room, Writer};
 use crate::{Clock, ErrorKind, Result, thread};
 use perennial_core::time::{Seconds, Timestamp};
 use std::ops::Bound;
@@ -42,7 +42,7 @@ pub(super) fn sweep(files: &Files, writer: &Writer, now: Seconds, stop: impl Fn(
         let look = look(files, after.as_deref(), now)?;
         swept.rows += look.rows;
         for keys in look.expired.chunks(DELETE) {
-            swept.deleted += delete(writer, keys.to_vec(), now)?;
+            swept.deleted += delete_some(writer, keys, now)?;
         }
         match look.last {
             Some(last) => after = Some(last),
@@ -83,11 +83,24 @@ fn is_expired(bytes: &[u8], now: Seconds) -> bool {
     codec::peek_ttl(bytes).is_some_and(|ttl| ttl < now)
 }
 
+/// Deletes these rows; fewer at a time where the room that deleting needs is short.
+fn delete_some(writer: &Writer, keys: &[Vec<u8>], now: Seconds) -> Result<u64> {
+    match delete(writer, keys.to_vec(), now) {
+        Err(error) if error.kind() == ErrorKind::Full && keys.len() > 1 => {
+            let (first, second) = keys.split_at(keys.len() / 2);
+            Ok(delete_some(writer, first, now)? + delete_some(writer, second, now)?)
+        }
+        deleted => deleted,
+    }
+}
+
 fn delete(writer: &Writer, keys: Vec<Vec<u8>>, now: Seconds) -> Result<u64> {
-    writer.run_blocking(move |files, txn| {
+    writer.run_blocking(Room::Frees, move |files, txn| {
         let mut deleted = 0;
         for key in &keys {
-            if files.rows.get(txn, key)?.is_some_and(|bytes| is_expired(bytes, now)) {
+            // A damaged row is left for its reader to report: its `ttl` may be the damage.
+            let expired = |bytes: &[u8]| is_expired(bytes, now) && codec::decode(bytes).is_ok();
+            if files.rows.get(txn, key)?.is_some_and(expired) {
                 files.rows.delete(txn, key)?;
                 deleted += 1;
             }
@@ -146,7 +159,7 @@ fn turn(
 
 /// Takes the turn of this interval, if nobody has. A clock that was set back waits for no turn in the future.
 fn claim(writer: &Writer, every: Duration, now: Timestamp) -> Result<bool> {
-    writer.run_blocking(move |files, txn| {
+    writer.run_blocking(Room::Frees, move |files, txn| {
         let last = files.info.get(txn, b"swept")?.and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
         let last = last.map(|bytes| Timestamp::from_millis(i64::from_le_bytes(bytes)));
         // Half an interval of slack: timers of several processes are never quite in step.

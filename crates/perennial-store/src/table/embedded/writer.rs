@@ -46,6 +46,13 @@ impl From<heed::Error> for Failure {
     }
 }
 
+/// Whether a write takes room in the file or gives some back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    Takes,
+    Frees,
+}
+
 /// A write that waits for its commit.
 trait Work: Send {
     /// Does it, inside a transaction of the engine; gives the size of the change. It may be done again in another.
@@ -57,6 +64,7 @@ trait Work: Send {
 }
 
 struct Task<T, F> {
+    room: Room,
     write: F,
     answer: Option<Result<T>>,
     reply: oneshot::Sender<Result<T>>,
@@ -64,6 +72,9 @@ struct Task<T, F> {
 
 impl<T: Send, F: FnMut(&Files, &mut RwTxn<'_>) -> Result<Applied<T>, Failure> + Send> Work for Task<T, F> {
     fn apply(&mut self, files: &Files, txn: &mut RwTxn<'_>) -> Result<usize, heed::Error> {
+        if self.room == Room::Takes && files.is_crowded(txn)? {
+            return Err(heed::Error::Mdb(heed::MdbError::MapFull));
+        }
         match (self.write)(files, txn) {
             Ok(applied) => {
                 let size = applied.size();
@@ -105,27 +116,27 @@ impl Writer {
     }
 
     /// Writes, and waits until that is durable.
-    pub async fn run<T, F>(&self, write: F) -> Result<T>
+    pub async fn run<T, F>(&self, room: Room, write: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&Files, &mut RwTxn<'_>) -> Result<Applied<T>, Failure> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
         self.queue
-            .send(Box::new(Task { write, answer: None, reply }))
+            .send(Box::new(Task { room, write, answer: None, reply }))
             .await
             .map_err(|_| stopped(ErrorKind::Setup))?;
         answer.await.map_err(|_| stopped(ErrorKind::Unsettled))?
     }
 
     /// [`Writer::run`] for a thread of our own.
-    pub fn run_blocking<T, F>(&self, write: F) -> Result<T>
+    pub fn run_blocking<T, F>(&self, room: Room, write: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&Files, &mut RwTxn<'_>) -> Result<Applied<T>, Failure> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let task = Box::new(Task { write, answer: None, reply });
+        let task = Box::new(Task { room, write, answer: None, reply });
         self.queue.blocking_send(task).map_err(|_| stopped(ErrorKind::Setup))?;
         answer.blocking_recv().map_err(|_| stopped(ErrorKind::Unsettled))?
     }
@@ -141,8 +152,9 @@ fn write_all(files: &Files, mut works: mpsc::Receiver<Box<dyn Work>>) {
     while let Some(first) = works.blocking_recv() {
         let mut batch = vec![first];
         match commit(files, &mut batch, &mut works) {
-            // Together they may be too large for what room is left; one by one, some may fit.
-            Err(error) if error.kind() == ErrorKind::Full && batch.len() > 1 => {
+            // Nothing happened, and it need not be the fault of all: one by one, some may fit, or not meet what is
+            // damaged.
+            Err(error) if error.kind() != ErrorKind::Unsettled && batch.len() > 1 => {
                 for work in batch {
                     let (_, mut none) = mpsc::channel(1);
                     let mut alone = vec![work];
