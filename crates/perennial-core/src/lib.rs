@@ -5,7 +5,7 @@
 //! It never does anything itself: there is no async, no I/O, no clock and no randomness here. The time, tokens and
 //! random bytes are arguments. The crate does not even link the standard library, so the compiler checks that.
 //!
-//! A rule that writes is a [`Recipe`]: a value that gives a [`Transaction`](transaction::Transaction) to run against
+//! A rule that writes is a [`Recipe`]: a value that gives a [`Transaction`] to run against
 //! the table, and that turns the table's answer into an outcome.
 //!
 //! | module | what it has |
