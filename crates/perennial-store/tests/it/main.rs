@@ -6,5 +6,6 @@ mod children;
 mod crash;
 mod damage;
 mod embedded;
+mod power;
 mod processes;
 mod tables;

@@ -5,7 +5,7 @@ use crate::{Error, ErrorKind, Result};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RwTxn};
 use std::fs::File;
-use std::io::{ErrorKind as Io, Read as _};
+use std::io::{ErrorKind as Io, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 /// The format of the table's files.
@@ -44,7 +44,10 @@ impl Files {
         let format = dir.join(Format::FILE);
         let known = FORMAT.check_file(&format)?;
         check_rows_file(&path, &format, known)?;
-        let env = open_env(&path, max_bytes, max_readers)?;
+        if !known && !path.exists() {
+            make_rows_file(&dir, &path, max_bytes)?;
+        }
+        let env = open_env(&path, max_bytes, max_readers, EnvFlags::NO_SUB_DIR)?;
         check_length(&env, &path)?;
         env.clear_stale_readers()
             .map_err(|error| engine(&path, "clear stale readers of", error, ErrorKind::Setup))?;
@@ -52,6 +55,8 @@ impl Files {
         let files = Self { env, rows, info, path };
         files.check_format_row()?;
         if !known {
+            // Whoever finds FORMAT relies on the rows file, so that file's name must be durable first.
+            sync_dir(&dir).map_err(unusable)?;
             let file = tempfile::Builder::new().prefix(".FORMAT-").tempfile_in(&dir).map_err(unusable)?;
             FORMAT.write_file(&format, file)?;
         }
@@ -98,10 +103,50 @@ impl Files {
             None if self.rows.is_empty(&txn).map_err(failed)? => {
                 self.info.put(&mut txn, b"format", &FORMAT.number.to_le_bytes()).map_err(failed)?;
                 txn.commit()
+                    .map_err(|error| or_full(&self.env, &self.path, error))
                     .map_err(|error| engine(&self.path, "write the format of", error, ErrorKind::Setup))
             }
             Some(Err(_)) | None => Err(FORMAT.foreign(&self.path)),
         }
+    }
+}
+
+/// Makes a new rows file under a temporary name, and names it once it is whole and synced: the engine writes the first
+/// pages of a new file in place, and what a power cut or a full disk leaves of them can't be opened.
+fn make_rows_file(dir: &Path, path: &Path, max_bytes: usize) -> Result<()> {
+    let failed = |error| Error::io(format!("can't make {}", path.display()), error, ErrorKind::Setup);
+    let file = tempfile::Builder::new().prefix(".rows-").tempfile_in(dir).map_err(failed)?;
+    let env = open_env(file.path(), max_bytes, 1, EnvFlags::NO_SUB_DIR | EnvFlags::NO_LOCK)?;
+    let opened = open_databases(&env, path).and_then(|(rows, info)| {
+        Files { env: env.clone(), rows, info, path: path.into() }.check_format_row()
+    });
+    env.prepare_for_closing().wait();
+    opened?;
+    file.as_file().sync_all().map_err(failed)?;
+    match file.persist_noclobber(path) {
+        // Another process was faster.
+        Err(lost) if lost.error.kind() != Io::AlreadyExists => Err(failed(lost.error)),
+        _ => Ok(()),
+    }
+}
+
+/// An error of a commit, as the full disk that it is where one can be found: the engine calls a write of which only a
+/// part found room a failure of the device.
+pub(super) fn or_full(env: &Env, path: &Path, error: heed::Error) -> heed::Error {
+    /// More than most commits write at once.
+    const PROBE: usize = 4 << 20;
+    let is_device = matches!(&error, heed::Error::Io(error) if error.raw_os_error() == Some(5));
+    // A commit that failed at its last page leaves the engine unusable, and is not to be called undone.
+    if !is_device || env.write_txn().is_err() {
+        return error;
+    }
+    let probe = tempfile::Builder::new()
+        .prefix(".probe-")
+        .tempfile_in(path.parent().unwrap_or(Path::new(".")))
+        .and_then(|mut file| file.write_all(&vec![0; PROBE]));
+    match probe {
+        Err(full) if matches!(full.kind(), Io::StorageFull | Io::QuotaExceeded) => heed::Error::Io(full),
+        _ => error,
     }
 }
 
@@ -137,11 +182,12 @@ fn check_rows_file(path: &Path, format: &Path, known: bool) -> Result<()> {
     unsafe_code,
     reason = "the engine maps its file, which is unsafe if others change it behind its back"
 )]
-fn open_env(path: &Path, max_bytes: usize, max_readers: u32) -> Result<Env> {
+fn open_env(path: &Path, max_bytes: usize, max_readers: u32, flags: EnvFlags) -> Result<Env> {
     let mut options = EnvOpenOptions::new();
     options.map_size(max_bytes).max_readers(max_readers).max_dbs(2);
-    // SAFETY: NO_SUB_DIR only says that the path is a file. No flag that weakens syncing or locking is set.
-    unsafe { options.flags(EnvFlags::NO_SUB_DIR) };
+    // SAFETY: NO_SUB_DIR only says that the path is a file; NO_LOCK is set for a file that nobody else knows yet. No
+    // flag that weakens syncing is ever set.
+    unsafe { options.flags(flags) };
     // SAFETY: the file is changed by nothing but the engine, whose lock file keeps all processes in step. It was
     // checked above not to be foreign. That nobody else writes to it or cuts it is the one thing asked of the user.
     unsafe { options.open(path) }.map_err(|error| engine(path, "open", error, ErrorKind::Setup))
@@ -181,7 +227,7 @@ fn open_databases(env: &Env, path: &Path) -> Result<(Raw, Raw)> {
         let info = opener.create_database::<Bytes, Bytes>(txn, Some("info"))?;
         Ok(CommitOrAbort::Commit((rows, info)))
     });
-    opened.map_err(failed)?.commit().ok_or_else(|| FORMAT.foreign(path))
+    opened.map_err(|error| failed(or_full(env, path, error)))?.commit().ok_or_else(|| FORMAT.foreign(path))
 }
 
 /// An error of the engine: what was tried, with which file, and what to do about it. `otherwise` is its kind where

@@ -4,7 +4,7 @@
 //! up here while a commit is under way, and the next commit takes all of them. Nobody is answered before the commit
 //! that has their write is durable.
 
-use super::files::{Files, engine};
+use super::files::{Files, engine, or_full};
 use crate::{Error, ErrorKind, Result, thread};
 use heed::RwTxn;
 use std::thread::JoinHandle;
@@ -201,5 +201,8 @@ fn commit(
         }
     }
     // Nothing changed, nothing to sync: dropping the transaction ends it.
-    if size == 0 { Ok(()) } else { txn.commit().map_err(unsettled) }
+    if size == 0 {
+        return Ok(());
+    }
+    txn.commit().map_err(|error| unsettled(or_full(&files.env, &files.path, error)))
 }
