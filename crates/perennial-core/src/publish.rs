@@ -76,14 +76,18 @@ impl fmt::Display for Revision {
     }
 }
 
+/// The last `generated_at` that is taken for a date. It leaves room for a writer that takes milliseconds for seconds;
+/// what lies beyond is no date, and does not keep a page from being made anew.
+const LATEST: Seconds = 1_000_000_000_000_000;
+
 /// The `generated_at` and the window of a generation that begins now and is to be fresh for this long.
 ///
 /// `generated_at` is the time, but never before that of the row that it replaces, readable or not: had that one's
 /// clock been ahead, the page could otherwise not be published until ours caught up. The window is then shorter by as
 /// much (it may be negative), so that freshness ends when it should.
 pub fn date(now: Timestamp, window: Window, replaces: Option<&Item>) -> (Seconds, Window) {
-    let before = replaces.and_then(|row| row.get(attr::GENERATED_AT)).and_then(Value::as_n);
-    let generated_at = now.seconds().max(before.map_or(0, Number::ceil));
+    let before = replaces.and_then(|row| row.get(attr::GENERATED_AT)).and_then(Value::as_n).map(Number::ceil);
+    let generated_at = now.seconds().max(before.filter(|at| *at <= LATEST).unwrap_or(0));
     (generated_at, window.plus(now.seconds().saturating_sub(generated_at)))
 }
 
@@ -157,7 +161,8 @@ impl Publish {
             .set_or_remove(attr::CURRENT_SK, self.version.as_ref().map(VersionId::sk))
             .remove(attr::INVALIDATED_AT)
             .remove(attr::HELD_UNTIL);
-        let newer = Condition::compare(attr::GENERATED_AT, Comparison::Greater, generation.generated_at);
+        let newer = Condition::compare(attr::GENERATED_AT, Comparison::Greater, generation.generated_at)
+            .and(Condition::compare(attr::GENERATED_AT, Comparison::LessOrEqual, LATEST));
         Ok(Op::update(key, update).when(self.seen.condition().and(newer.not())))
     }
 
@@ -260,7 +265,8 @@ impl Rollback {
             .ttl
             .map(|ttl| ttl.max(self.held_until().saturating_add(ceil_seconds(self.hold))));
         Generation {
-            window: Window::from_seconds(u64::try_from(held).unwrap_or(0)),
+            // Negative where the version's clock was ahead: the hold ends when it was said to.
+            window: Window::ZERO.plus(held),
             tag_sequence: self.tag_sequence.or(self.to.generation.tag_sequence),
             ttl,
             ..self.to.generation.clone()

@@ -196,7 +196,8 @@ impl Transaction {
 
     /// Names the attempt that this transaction belongs to and its part in it. Whoever runs the same recipe again after a
     /// lost answer sends the same token, and a table that answers over a network (DynamoDB's `ClientRequestToken`)
-    /// then runs it once, also when the first request arrives after the second.
+    /// then runs it once, also when the first request arrives after the second. The same token goes with the same
+    /// contents: run the same recipe again, not one with another time.
     #[must_use]
     pub(crate) fn once(self, part: &str, attempt: &LeaseToken) -> Self {
         let mut token = sha256_parts([part, attempt.as_str()]);

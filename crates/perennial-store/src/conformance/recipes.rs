@@ -35,6 +35,7 @@ macro_rules! recipe_conformance {
             rule_05_a_foreign_page_that_changed_is_noticed
             rule_05_a_malformed_meta_is_replaced
             rule_05_a_rollback_holds_and_then_ends
+            rule_05_a_rollback_to_a_version_dated_ahead_ends_in_time
             rule_05_a_rollback_stops_a_regeneration_under_way
             rule_05_a_rollback_needs_its_version_and_the_page_it_saw
             rule_06_begin_takes_record_and_lease_together
@@ -53,6 +54,7 @@ macro_rules! recipe_conformance {
             rule_08_equal_bytes_keep_their_body_and_the_row_is_written
             rule_09_a_render_begun_before_the_invalidation_is_not_published
             rule_09_an_entry_being_made_for_the_first_time_is_invalidated_too
+            rule_09_an_invalidation_holds_whatever_the_clocks_say
             rule_09_a_lease_brought_back_by_a_delayed_request_does_not_help
             rule_09_a_foreign_reader_sees_the_page_stale
             rule_10_a_tag_makes_pages_stale_that_began_before
@@ -94,6 +96,7 @@ use perennial_core::key::{
     tag_row,
 };
 use perennial_core::lease::{Acquire, Acquired, CoolDown, CooledDown, Lease, Refresh, Refreshed, Release};
+use perennial_core::number::Number;
 use perennial_core::publish::{Publish, Published, Revision, Rollback, RolledBack, date};
 use perennial_core::schema::{
     Generation, Header, Lock, Meta, Request, RequestStatus, Row, Sequence, Version, Window,

@@ -25,14 +25,14 @@ use perennial_core::item::{Item, Value};
 use perennial_core::key::{LOCK, META, RowKey};
 use perennial_core::schema::attr;
 use perennial_core::time::Timestamp;
-use perennial_core::transaction::{Op, OpKind, TransactResult, Transaction, TransactionError, Write};
+use perennial_core::transaction::{TransactResult, Transaction, TransactionError, Write};
 use std::fmt;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use writer::{Applied, Failure, Room, Writer};
+use writer::{Applied, Failure, Writer};
 
 /// How a table is opened.
 #[derive(Debug, Clone)]
@@ -390,9 +390,7 @@ impl ItemTable for EmbeddedTable {
 
     async fn transact(&self, transaction: &Transaction) -> Result<TransactResult> {
         let transaction = transaction.clone();
-        let frees = |op: &Op| matches!(op.kind(), OpKind::Delete | OpKind::Check);
-        let room = if transaction.ops().iter().all(frees) { Room::Frees } else { Room::Takes };
-        self.writer()?.run(room, move |files, txn| transact(files, txn, &transaction)).await
+        self.writer()?.run(move |files, txn| transact(files, txn, &transaction)).await
     }
 
     /// The number of the newest commit of any process, read from shared memory.

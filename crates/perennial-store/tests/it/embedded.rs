@@ -1,10 +1,10 @@
 //! What is special about the embedded table: it closes and opens again, sweeps, and keeps its file in bounds.
 
-use perennial_core::expr::Update;
+use perennial_core::expr::{Condition, Update};
 use perennial_core::item::Item;
 use perennial_core::key::RowKey;
 use perennial_core::time::Timestamp;
-use perennial_core::transaction::{Op, Transaction};
+use perennial_core::transaction::{Op, TransactResult, Transaction};
 use perennial_store::conformance::{block_on, in_threads};
 use perennial_store::table::Consistency;
 use perennial_store::table::embedded::{Options, Swept};
@@ -214,6 +214,16 @@ fn a_full_table_can_be_swept_and_written_again() {
             }
         }
         assert_eq!(table.len().unwrap(), written * 100);
+        // One transaction larger than what is kept for deleting does not take it.
+        let large = row("large").with("f", "x".repeat(390_000));
+        let large = block_on(table.transact(&Transaction::single(Op::put(large).unwrap()).unwrap()));
+        assert_eq!(large.unwrap_err().kind(), ErrorKind::Full);
+        // What needs no more room goes on: a refusal is an answer, and a row can be changed in place.
+        let change = Op::update(key("00000-00"), Update::new().set("ttl", 0_i64));
+        block_on(table.transact(&Transaction::single(change).unwrap())).unwrap();
+        let refused = Op::put(row("00000-00")).unwrap().when(Condition::row_absent());
+        let refused = block_on(table.transact(&Transaction::single(refused).unwrap())).unwrap();
+        assert!(matches!(refused, TransactResult::Rejected(_)));
         let swept = block_on(table.sweep(Timestamp::from_seconds(2))).unwrap();
         assert_eq!(swept.deleted, written * 100, "{max_bytes}");
         for n in 0..written {

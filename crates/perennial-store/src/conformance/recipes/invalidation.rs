@@ -30,6 +30,22 @@ pub async fn rule_09_an_entry_being_made_for_the_first_time_is_invalidated_too(t
     assert!(is_fresh(&**table, at(5)).await, "the wrong form changes nothing");
 }
 
+/// The page was dated by a clock that was ahead of the one that invalidates it.
+pub async fn rule_09_an_invalidation_holds_whatever_the_clocks_say(table: &Table) {
+    regenerate(&**table, 1, at(86_400)).await;
+    invalidate(&**table, at(1)).await;
+    assert!(!is_fresh(&**table, at(2)).await && !is_fresh(&**table, at(86_401)).await);
+    let before = get(&**table, &entry().meta()).await;
+    let lease = held(&**table, 2, at(3)).await;
+    let mut page = generation(2, at(3));
+    (page.generated_at, page.window) = date(at(3), page.window, before.as_ref());
+    page.ttl = None;
+    run(&**table, &publish(&lease, page, Revision::of(before.as_ref()), at(4))).await;
+    assert!(is_fresh(&**table, at(5)).await);
+    invalidate(&**table, at(6)).await;
+    assert!(!is_fresh(&**table, at(7)).await && !is_fresh(&**table, at(1000)).await);
+}
+
 /// A first try of the acquire arrives once more after the purge, and makes the old token's lease anew.
 pub async fn rule_09_a_lease_brought_back_by_a_delayed_request_does_not_help(table: &Table) {
     regenerate(&**table, 1, at(0)).await;

@@ -148,6 +148,7 @@ pub async fn rule_05_a_malformed_meta_is_replaced(table: &Table) {
     let broken = Item::new().with("pk", entry().pk()).with("sk", "META");
     for broken in [
         broken.clone(),
+        broken.clone().with("generated_at", "1e100".parse::<Number>().expect("a number")),
         broken.clone().with("generated_at", "yesterday"),
         broken.clone().with("version", "three").with("generated_at", Value::Null),
         broken
@@ -203,6 +204,14 @@ pub async fn rule_05_a_rollback_holds_and_then_ends(table: &Table) {
     regenerate_version(&**table, 3, at(1300)).await;
     let meta_row = meta(&**table).await;
     assert_eq!((meta_row.held_until, meta_row.version), (None, Some(4)));
+}
+
+/// A version whose clock was ahead is held for the time stated, and no longer.
+pub async fn rule_05_a_rollback_to_a_version_dated_ahead_ends_in_time(table: &Table) {
+    let old = regenerate_version(&**table, 1, at(86_400)).await;
+    let rollback = rollback_to(&**table, &old, Duration::from_secs(60), at(10)).await;
+    assert!(matches!(run(&**table, &rollback).await, RolledBack::Done { .. }));
+    assert!(is_fresh(&**table, at(60)).await && !is_fresh(&**table, at(72)).await);
 }
 
 /// What was being made when somebody rolled back is not published over it.

@@ -83,13 +83,16 @@ impl Files {
         file.sync_all().map_err(failed)
     }
 
-    /// Whether rows take so much of the file that no more may be added: an eighth is kept for deleting, which needs
-    /// room before it gives any back. Without it a full table could never be swept.
-    pub fn is_crowded(&self, txn: &RwTxn<'_>) -> heed::Result<bool> {
+    /// How many pages the rows take.
+    pub fn pages(&self, txn: &RwTxn<'_>) -> heed::Result<usize> {
         let stat = self.rows.stat(txn)?;
-        let pages = stat.branch_pages + stat.leaf_pages + stat.overflow_pages;
-        let most = self.env.info().map_size / 8 * 7;
-        Ok(pages.saturating_mul(stat.page_size as usize) > most)
+        Ok(stat.branch_pages + stat.leaf_pages + stat.overflow_pages)
+    }
+
+    /// How many pages the rows may take: an eighth of the file is kept for deleting, which needs room before it gives
+    /// any back. Without it a full table could never be swept.
+    pub fn most_pages(&self, txn: &RwTxn<'_>) -> heed::Result<usize> {
+        Ok(self.env.info().map_size / 8 * 7 / self.rows.stat(txn)?.page_size as usize)
     }
 
     /// Checks the format that the rows file itself names, and names it in a new one.

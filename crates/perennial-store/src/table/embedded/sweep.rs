@@ -6,7 +6,7 @@
 
 use super::codec;
 use super::files::{Files, engine};
-use super::writer::{Applied, Failure, Room, Writer};
+use super::writer::{Applied, Failure, Writer};
 use crate::{Clock, ErrorKind, Result, thread};
 use perennial_core::time::{Seconds, Timestamp};
 use std::ops::Bound;
@@ -95,7 +95,7 @@ fn delete_some(writer: &Writer, keys: &[Vec<u8>], now: Seconds) -> Result<u64> {
 }
 
 fn delete(writer: &Writer, keys: Vec<Vec<u8>>, now: Seconds) -> Result<u64> {
-    writer.run_blocking(Room::Frees, move |files, txn| {
+    writer.run_blocking(move |files, txn| {
         let mut deleted = 0;
         for key in &keys {
             // A damaged row is left for its reader to report: its `ttl` may be the damage.
@@ -159,7 +159,7 @@ fn turn(
 
 /// Takes the turn of this interval, if nobody has. A clock that was set back waits for no turn in the future.
 fn claim(writer: &Writer, every: Duration, now: Timestamp) -> Result<bool> {
-    writer.run_blocking(Room::Frees, move |files, txn| {
+    writer.run_blocking(move |files, txn| {
         let last = files.info.get(txn, b"swept")?.and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
         let last = last.map(|bytes| Timestamp::from_millis(i64::from_le_bytes(bytes)));
         // Half an interval of slack: timers of several processes are never quite in step.

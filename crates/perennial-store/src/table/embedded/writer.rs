@@ -46,13 +46,6 @@ impl From<heed::Error> for Failure {
     }
 }
 
-/// Whether a write takes room in the file or gives some back.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Room {
-    Takes,
-    Frees,
-}
-
 /// A write that waits for its commit.
 trait Work: Send {
     /// Does it, inside a transaction of the engine; gives the size of the change. It may be done again in another.
@@ -64,7 +57,6 @@ trait Work: Send {
 }
 
 struct Task<T, F> {
-    room: Room,
     write: F,
     answer: Option<Result<T>>,
     reply: oneshot::Sender<Result<T>>,
@@ -72,11 +64,14 @@ struct Task<T, F> {
 
 impl<T: Send, F: FnMut(&Files, &mut RwTxn<'_>) -> Result<Applied<T>, Failure> + Send> Work for Task<T, F> {
     fn apply(&mut self, files: &Files, txn: &mut RwTxn<'_>) -> Result<usize, heed::Error> {
-        if self.room == Room::Takes && files.is_crowded(txn)? {
-            return Err(heed::Error::Mdb(heed::MdbError::MapFull));
-        }
+        let pages = files.pages(txn)?;
         match (self.write)(files, txn) {
             Ok(applied) => {
+                // What takes no more room than before (a change in place, a delete, a refusal) is always let through.
+                let after = files.pages(txn)?;
+                if after > pages && after > files.most_pages(txn)? {
+                    return Err(heed::Error::Mdb(heed::MdbError::MapFull));
+                }
                 let size = applied.size();
                 self.answer = Some(Ok(applied.answer));
                 Ok(size)
@@ -116,27 +111,27 @@ impl Writer {
     }
 
     /// Writes, and waits until that is durable.
-    pub async fn run<T, F>(&self, room: Room, write: F) -> Result<T>
+    pub async fn run<T, F>(&self, write: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&Files, &mut RwTxn<'_>) -> Result<Applied<T>, Failure> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
         self.queue
-            .send(Box::new(Task { room, write, answer: None, reply }))
+            .send(Box::new(Task { write, answer: None, reply }))
             .await
             .map_err(|_| stopped(ErrorKind::Setup))?;
         answer.await.map_err(|_| stopped(ErrorKind::Unsettled))?
     }
 
     /// [`Writer::run`] for a thread of our own.
-    pub fn run_blocking<T, F>(&self, room: Room, write: F) -> Result<T>
+    pub fn run_blocking<T, F>(&self, write: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&Files, &mut RwTxn<'_>) -> Result<Applied<T>, Failure> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let task = Box::new(Task { room, write, answer: None, reply });
+        let task = Box::new(Task { write, answer: None, reply });
         self.queue.blocking_send(task).map_err(|_| stopped(ErrorKind::Setup))?;
         answer.blocking_recv().map_err(|_| stopped(ErrorKind::Unsettled))?
     }
@@ -188,7 +183,15 @@ fn commit(
 ) -> Result<()> {
     // Until the commit nothing has happened; a commit that fails may have.
     let failed = |error| engine(&files.path, "write to", error, ErrorKind::Busy);
-    let unsettled = |error| engine(&files.path, "commit to", error, ErrorKind::Unsettled);
+    let unsettled = |error| {
+        let error = engine(&files.path, "commit to", error, ErrorKind::Unsettled);
+        // Where the engine is unusable, the commit failed at its last page, and may have happened.
+        if files.env.write_txn().is_ok() {
+            error
+        } else {
+            Error::new(ErrorKind::Unsettled, error.to_string())
+        }
+    };
     let mut txn = files.env.write_txn().map_err(failed)?;
     files.make_room(&txn)?;
     let mut size = 0;
