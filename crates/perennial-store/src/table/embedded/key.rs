@@ -25,24 +25,18 @@ pub(super) struct Key {
 
 impl Key {
     /// What the engine keys of a partition begin with.
+    #[inline]
     pub fn partition(pk: &str) -> Self {
         let mut key = Self { bytes: [0; _], length: 0 };
-        match u8::try_from(pk.len()) {
-            Ok(length) if pk.len() <= MAX_PLAIN_PK => {
-                key.push(&[length]);
-                key.push(pk.as_bytes());
-            }
-            _ => {
-                key.push(&[HASHED]);
-                key.push(&Sha256::digest(pk));
-            }
-        }
+        key.push_partition(pk);
         key
     }
 
     /// The engine key of a row.
+    #[inline]
     pub fn of(row: &RowKey) -> Self {
-        let mut key = Self::partition(row.pk());
+        let mut key = Self { bytes: [0; _], length: 0 };
+        key.push_partition(row.pk());
         key.push(plain(row.sk()));
         if is_long(row.sk()) {
             key.push(&Sha256::digest(row.sk()));
@@ -50,6 +44,21 @@ impl Key {
         key
     }
 
+    #[inline]
+    fn push_partition(&mut self, pk: &str) {
+        match u8::try_from(pk.len()) {
+            Ok(length) if pk.len() <= MAX_PLAIN_PK => {
+                self.push(&[length]);
+                self.push(pk.as_bytes());
+            }
+            _ => {
+                self.push(&[HASHED]);
+                self.push(&Sha256::digest(pk));
+            }
+        }
+    }
+
+    #[inline]
     fn push(&mut self, bytes: &[u8]) {
         self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
         self.length += bytes.len();
